@@ -36,10 +36,19 @@ impl Expanded {
         Ok(Self { services: services(&rule.service), remotes: remotes(rule, definitions)? })
     }
 
-    /// Returns the number of rules of [`Self::rules`], or more.
-    pub(crate) fn most_rules(&self) -> usize {
-        // A range of IPv6 is rarely more than one prefix.
-        self.services.len() * self.remotes.v4.len().max(self.remotes.v6.len()).max(1)
+    /// Returns the number of rules of [`Self::rules`].
+    pub(crate) fn count_rules(&self) -> usize {
+        let v6: usize = self.remotes.v6.iter().map(|range| v6_tests(*range).len()).sum();
+        let count = |service| {
+            if is_of(service, EtherType::IPV4) {
+                self.remotes.v4.len()
+            } else if is_of(service, EtherType::IPV6) {
+                v6
+            } else {
+                1
+            }
+        };
+        self.services.iter().map(count).sum()
     }
 
     /// Returns the rules of the classifier, all with this result.
@@ -218,7 +227,35 @@ fn words(low: u128, high: u128) -> Tests {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Returns the first and the last address that tests accept, if only the last words are open.
+    fn ends(tests: &Tests) -> (u128, u128) {
+        REMOTE.iter().fold((0, 0), |(first, last), column| {
+            let (_, low, high) = tests.iter().find(|test| test.0 == *column).copied().unwrap_or((*column, 0, u32::MAX));
+            (first << 32 | u128::from(low), last << 32 | u128::from(high))
+        })
+    }
+
+    proptest! {
+        /// The tests of a range accept its addresses, each once, and no others.
+        #[test]
+        fn tests_of_a_range_are_side_by_side(one: u128, other: u128, open in 0..128_u32) {
+            let other = if open % 2 == 0 { other } else { one ^ other >> open };
+            let range = (one.min(other), one.max(other));
+            let parts: Vec<_> = v6_tests(range).iter().map(ends).collect();
+            prop_assert_eq!((parts[0].0, parts[parts.len() - 1].1), range);
+            prop_assert!(parts.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0));
+            for (low, high) in parts {
+                // Behind the first word that differs, all words are open.
+                let shift = (low ^ high).checked_ilog2().map_or(0, |bit| bit / 32 * 32);
+                let rest = 1_u128.checked_shl(shift).map_or(0, |bit| bit - 1);
+                prop_assert_eq!((low & rest, high & rest), (0, rest));
+            }
+        }
+    }
 
     #[test]
     fn a_range_of_ipv6_is_few_tests() {

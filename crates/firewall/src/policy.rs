@@ -135,12 +135,17 @@ pub enum PolicyError {
 }
 
 /// One direction.
-#[derive(Debug)]
 struct Half {
     structure: Box<dyn Structure>,
     /// The policy's rule for each rank.
     indices: Vec<RuleIndex>,
     default: RuleIndex,
+}
+
+impl fmt::Debug for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.structure.statistics().fmt(f)
+    }
 }
 
 /// The rules of ports with equal groups, compiled for both directions.
@@ -269,7 +274,7 @@ fn counted_sources(
     definitions: &Definitions,
 ) -> Result<Vec<Source>, PolicyError> {
     let sources = sources(direction, port, definitions)?;
-    let count: usize = sources.iter().map(|source| source.packets.most_rules()).sum();
+    let count: usize = sources.iter().map(|source| source.packets.count_rules()).sum();
     if count > MAX_COMPILED { Err(PolicyError::TooMany(port.groups.clone())) } else { Ok(sources) }
 }
 

@@ -231,7 +231,7 @@ fn unknown_names_and_too_many_rules_are_errors() {
     assert!(error(&port(&["a"]), &definitions).contains("\"any from set:s\" of group \"a\" names set:s"));
     assert!(error(&port(&["b"]), &definitions).contains("names group:c"));
     assert!(shadowed_rules(&port(&["b"]), &definitions).is_err());
-    let every_other = (0..60_000_u32).map(|n| Prefix::exact(std::net::Ipv4Addr::from_bits(2 * n).into()));
+    let every_other = (0..100_000_u32).map(|n| Prefix::exact(std::net::Ipv4Addr::from_bits(2 * n).into()));
     definitions.sets.insert("s".to_owned(), Set { name: "s".to_owned(), prefixes: every_other.collect() });
     let too_many = Policy::compile(&port(&["a"]), &definitions, Level::detect()).expect_err("an error");
     assert_eq!(too_many, PolicyError::TooMany(vec!["a".to_owned()]));
