@@ -1,12 +1,13 @@
 //! Policies beside a reference that tries one rule after the other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use straightline_classify::{Keys, MAX_KEYS};
 use straightline_firewall::{
-    Definitions, Direction, EtherTypes, Flow, Group, Level, Origin, Peer, Policy, PortGroups, Prefix, Rule, RuleIndex,
-    Service, Set, shadowed_rules,
+    Definitions, Direction, EtherTypes, Flow, Group, Level, Origin, Peer, Policies, Policy, PortGroups, Prefix, Rule,
+    RuleIndex, Service, Set, shadowed_rules,
 };
 
 use crate::text::{peer, service};
@@ -245,6 +246,59 @@ proptest! {
         for flow in &flows {
             let decides = policy.rule(policy.explain(flow));
             prop_assert!(shadowed.iter().all(|hidden| hidden.rule != *decides), "{} {}", flow, decides);
+        }
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    /// Policies that stay over changes of groups, sets and members are those of the new definitions.
+    #[test]
+    fn policies_follow_their_definitions(
+        old in definitions(),
+        other in definitions(),
+        changed in proptest::collection::vec(proptest::bool::weighted(0.3), 8),
+        flows in proptest::collection::vec(flows(), 100),
+    ) {
+        let ports = [&["a"][..], &["b"], &["c"], &["a", "b"], &["c", "private"], &["public"]].map(|groups| PortGroups {
+            groups: groups.iter().map(|name| (*name).to_owned()).collect(),
+            ..PortGroups::default()
+        });
+        let mut new = old.clone();
+        for (name, changed) in ["a", "b", "c"].into_iter().zip(&changed) {
+            if *changed {
+                new.groups.insert(name.to_owned(), other.groups[name].clone());
+            }
+        }
+        for (name, changed) in ["s", "t"].into_iter().zip(&changed[3..]) {
+            if *changed {
+                new.sets.insert(name.to_owned(), other.sets[name].clone());
+            }
+        }
+        if changed[7] {
+            new.members.insert("a".to_owned(), other.members["a"].clone());
+        }
+        let mut policies = Policies::new(old, Level::detect());
+        let before: Vec<_> = ports.iter().map(|port| policies.get(port).expect("known names")).collect();
+        policies.replace(new.clone());
+        for (name, changed) in ["b", "c"].into_iter().zip(&changed[5..]) {
+            if *changed {
+                policies.set_members(name, other.members[name].clone());
+                new.members.insert(name.to_owned(), other.members[name].clone());
+            }
+        }
+        for (port, before) in ports.iter().zip(&before) {
+            let policy = policies.get(port).expect("known names");
+            let fresh = Policy::compile(port, &new, Level::detect()).expect("known names");
+            prop_assert_eq!(policy.rules(), fresh.rules());
+            for flow in &flows {
+                prop_assert_eq!(policy.explain(flow), fresh.explain(flow), "{}", flow);
+            }
+            if !changed.contains(&true) {
+                prop_assert!(Arc::ptr_eq(&policy, before), "nothing has changed");
+            }
         }
     }
 }
