@@ -75,6 +75,28 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             let detail = format!("{key} {} is now {}", text(old, &old.ports[*was]), text(new, port));
             (Port, &port.name, Other, detail)
         }
+        Step::PortGroups { new: at } => {
+            let port = &new.ports[*at];
+            let groups = if port.groups.is_empty() {
+                "it has no groups now: all its packets pass".to_owned()
+            } else {
+                format!("its groups are {}, with {} connections", port.groups.join(", "), port.connections)
+            };
+            let trusted = if port.trusted { "; it is trusted" } else { "" };
+            (Port, &port.name, Other, format!("{groups}{trusted}"))
+        }
+        Step::Group(name, change) => {
+            let detail = String::new();
+            return Change { kind: ChangeKind::Group, name: name.clone(), change: *change, detail };
+        }
+        Step::Set(name, change) => {
+            let detail = String::new();
+            return Change { kind: ChangeKind::Set, name: name.clone(), change: *change, detail };
+        }
+        Step::Firewall => {
+            let detail = "timeouts and windows of all connections".to_owned();
+            return Change { kind: ChangeKind::Switch, name: "firewall".to_owned(), change: Other, detail };
+        }
         Step::PortShare { new: at } => {
             let port = &new.ports[*at];
             (Port, &port.name, Other, format!("its share of a worker is {} now", port.share))

@@ -12,7 +12,7 @@ use straightline_wire::IpProtocol;
 
 use crate::api::{
     Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ErrorCode, ExplainRequest, Explanation,
-    Refusal, nearest_first,
+    PortGroups, Refusal, nearest_first,
 };
 use crate::config::PortConfig;
 use crate::running::Snapshot;
@@ -79,21 +79,34 @@ impl Snapshot {
                 continue;
             }
             let Some(counts) = control.counts(known.index) else { continue };
-            let used = counts.open + counts.half_open_outbound + counts.half_open_inbound + counts.closed;
+            let used = used(&counts);
             answer.shares.push(ConnectionShare {
                 port: known.name.clone(),
-                used: used.into(),
+                used,
                 most: known.share.connections.into(),
                 refused: counts.refused.iter().sum(),
                 evicted: counts.evicted,
             });
-            answer.total += u64::from(used);
+            answer.total += used;
             let space = limit.saturating_sub(answer.connections.len());
             control.connections(known.index, |connections| {
                 answer.connections.extend(connections.take(space).map(|(found, rule)| row(&known.name, &found, rule)));
             });
         }
         Ok(answer)
+    }
+
+    /// Returns the groups of a port, with its connections in numbers.
+    pub(crate) fn groups(&self, port: &PortConfig, slot: u16) -> Option<PortGroups> {
+        let control = self.tables.get::<FirewallControl>("firewall", "ports")?;
+        let counts = control.counts(PortIndex(slot))?;
+        Some(PortGroups {
+            names: port.groups.clone(),
+            connections: used(&counts),
+            most: port.connections.into(),
+            refused: counts.refused.iter().sum(),
+            evicted: counts.evicted,
+        })
     }
 
     /// Returns the groups of all ports, if this port has some.
@@ -112,6 +125,11 @@ impl Snapshot {
         let at = self.config.port_index(port)?;
         Some(PortIndex(self.plan.ports[at].slot))
     }
+}
+
+/// Returns the number of a port's connections.
+fn used(counts: &conntrack::Counts) -> u64 {
+    [counts.open, counts.half_open_outbound, counts.half_open_inbound, counts.closed].into_iter().map(u64::from).sum()
 }
 
 fn no_groups(port: &str) -> Refusal {

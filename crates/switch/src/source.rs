@@ -112,6 +112,8 @@ impl Source for Running {
                 queue_pairs: described.queue_pairs.map(|pairs| QueuePairs { enabled: status.pairs, ..pairs }),
                 vlans: rules.as_ref().and_then(|rules| rules.vlans.as_ref()).map(port_vlans),
                 isolated: rules.is_some_and(|rules| rules.isolated),
+                groups: now.groups(config, place.slot),
+                trusted: config.trusted,
                 rate_in: now.rate(config, "rate-in"),
                 rate_out: now.rate(config, "rate-out"),
                 joined: network.map(|network| network.joined(&now.config)),

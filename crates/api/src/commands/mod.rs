@@ -55,8 +55,8 @@ pub use neighbours::{Neighbour, NeighbourState, Neighbours, OwnAddress};
 pub use ping::{Ping, PingLine, PingRequest};
 pub use port::PortRequest;
 pub use ports::{
-    Addresses, Device, DownReason, Joined, JoinedKind, Link, Packets, PathMtu, Port, PortNodes, PortRate, PortVlans,
-    Ports, Queue, QueuePairs, RingKind, RxMode, Tunnel, VlanRole,
+    Addresses, Device, DownReason, Joined, JoinedKind, Link, Packets, PathMtu, Port, PortGroups, PortNodes, PortRate,
+    PortVlans, Ports, Queue, QueuePairs, RingKind, RxMode, Tunnel, VlanRole,
 };
 pub use rate::{RateRequest, RateSet};
 pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};

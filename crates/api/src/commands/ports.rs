@@ -112,6 +112,12 @@ pub struct Port {
     /// The limit of what goes out to the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_out: Option<PortRate>,
+    /// The groups of the port, and its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<PortGroups>,
+    /// True if ports with groups take router advertisements and answers of DHCP from it.
+    #[serde(default)]
+    pub trusted: bool,
     /// The numbers of addresses behind a port that is in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
@@ -218,6 +224,22 @@ pub enum VlanRole {
     Customer,
     /// Packets of a tunnel, each in the VLAN of its network identifier.
     Networks,
+}
+
+/// The groups of a port, and the use of its share of connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PortGroups {
+    /// The names of the groups, in the order in which their rules are tried.
+    pub names: Vec<String>,
+    /// Its connections.
+    pub connections: u64,
+    /// The most connections that it may have.
+    pub most: u64,
+    /// The connections that did not begin, because the share was full.
+    pub refused: u64,
+    /// The connections that ended early, to make space for others of the port.
+    pub evicted: u64,
 }
 
 /// The limit of a port in one direction, and its use.

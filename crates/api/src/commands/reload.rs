@@ -54,6 +54,8 @@ impl fmt::Display for Change {
             ChangeKind::Patch => "patch",
             ChangeKind::Bridge => "bridge",
             ChangeKind::Node => "node",
+            ChangeKind::Group => "group",
+            ChangeKind::Set => "set",
         };
         let change = match self.change {
             Changed::Added => "added",
@@ -84,6 +86,10 @@ pub enum ChangeKind {
     Bridge,
     /// A node (`[node.NAME]`).
     Node,
+    /// A group (`[group.NAME]`).
+    Group,
+    /// A set of addresses (`[set.NAME]`).
+    Set,
 }
 
 /// The kinds of change.

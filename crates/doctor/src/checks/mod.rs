@@ -9,6 +9,7 @@ mod domain;
 mod drift;
 mod drops;
 mod frontend;
+mod groups;
 mod interface;
 mod load;
 mod machine;
@@ -56,6 +57,7 @@ pub const CHECKS: &[Check] = &[
     connection::FLAPPING,
     drops::DROPS,
     rates::RATES,
+    groups::GROUPS,
     moves::MOVES,
     vlans::VLANS,
     querier::QUERIER,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 
-use straightline_api::JoinedKind;
+use straightline_api::{Changed, JoinedKind};
 
 use super::{Before, Plan};
 use crate::config::{Config, Mac, PortConfig, SwitchConfig, UnderlayConfig, note};
@@ -31,6 +31,8 @@ pub(crate) enum Step {
     PortShare { new: usize },
     /// The class of service of its packets changes.
     PortDscp { old: usize, new: usize },
+    /// A port has other groups, another share of connections, or is trusted or no longer.
+    PortGroups { new: usize },
     /// A port has another limit for this key: `rate-in` or `rate-out`.
     PortRate { old: usize, new: usize, key: &'static str },
     /// A port has other VLANs or other rules in its bridge.
@@ -59,6 +61,12 @@ pub(crate) enum Step {
     NodeRemoved { old: usize },
     /// A node is replaced, and its state is forgotten.
     NodeChanged { old: usize, new: usize },
+    /// A group is added, removed or has other rules.
+    Group(String, Changed),
+    /// A set is added, removed or has other addresses.
+    Set(String, Changed),
+    /// Timeouts or other settings of connections change.
+    Firewall,
 }
 
 /// Returns the keys of `[switch]` that differ and are read only at the start.
@@ -186,6 +194,10 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         if was.share != port.share {
             steps.push(Step::PortShare { new });
         }
+        let groups = |port: &PortConfig| (port.groups.clone(), port.connections, port.trusted);
+        if groups(was) != groups(port) {
+            steps.push(Step::PortGroups { new });
+        }
         if was.dscp != port.dscp {
             steps.push(Step::PortDscp { old, new });
         }
@@ -257,6 +269,25 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
             });
         },
     );
+    compare(
+        (&old_config.groups, &config.groups),
+        |group| &group.name,
+        |change| {
+            let (name, changed) = change.named(&old_config.groups, &config.groups, |group| &group.name);
+            steps.push(Step::Group(name, changed));
+        },
+    );
+    compare(
+        (&old_config.sets, &config.sets),
+        |set| &set.name,
+        |change| {
+            let (name, changed) = change.named(&old_config.sets, &config.sets, |set| &set.name);
+            steps.push(Step::Set(name, changed));
+        },
+    );
+    if old_config.firewall != config.firewall {
+        steps.push(Step::Firewall);
+    }
     steps
 }
 
@@ -264,6 +295,18 @@ enum ListChange {
     Added(usize),
     Removed(usize),
     Changed(usize, usize),
+}
+
+impl ListChange {
+    /// Returns the name of the thing, and how it has changed.
+    fn named<T>(&self, old: &[T], new: &[T], name: fn(&T) -> &String) -> (String, Changed) {
+        let (thing, changed) = match *self {
+            ListChange::Added(at) => (&new[at], Changed::Added),
+            ListChange::Removed(at) => (&old[at], Changed::Removed),
+            ListChange::Changed(_, at) => (&new[at], Changed::Changed),
+        };
+        (name(thing).clone(), changed)
+    }
 }
 
 fn compare<T: PartialEq + Debug>((old, new): (&[T], &[T]), name: fn(&T) -> &String, mut tell: impl FnMut(ListChange)) {

@@ -154,7 +154,9 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
             continue;
         }
         let done = match mechanism {
-            Mechanism::Landlock => landlock::enter(&folders(config), file, &flow_files(config)),
+            Mechanism::Landlock => {
+                landlock::enter(&folders(config), file, &config.named_files().cloned().collect::<Vec<_>>())
+            }
             Mechanism::Capabilities => capabilities::enter(config, entered.needs, file).map(|kept| {
                 entered.capabilities = kept.names();
                 kept.to_string()
@@ -236,12 +238,6 @@ pub fn about_reading(file: &Path, error: &std::io::Error) -> &'static str {
     } else {
         " (the sandbox allows no other file than the configuration's own)"
     }
-}
-
-/// Returns the files of flows that the configuration names.
-fn flow_files(config: &Config) -> Vec<PathBuf> {
-    let flows = config.bridges.iter().filter_map(|bridge| bridge.flows.as_ref());
-    flows.filter_map(|flows| flows.file.clone()).collect()
 }
 
 /// Returns the folders of all sockets that this process makes.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Addresses, Device, Link, Packets, Port, PortNodes, PortVlans, Ports, Queue, RingKind, Tunnel, VlanRole};
+use super::{
+    Addresses, Device, Link, Packets, Port, PortGroups, PortNodes, PortVlans, Ports, Queue, RingKind, Tunnel, VlanRole,
+};
 use crate::layout::{Grid, INDENT, TABLE_WIDTH, WIDTH, count, duration, wrap};
 
 /// Renders the answer to `ports`: a block for each port.
@@ -135,6 +137,16 @@ fn port(port: &Port) -> String {
     }
     if let Some(dscp) = &port.dscp {
         field("dscp", &format!("{dscp} for all IP packets from it"));
+    }
+    if let Some(PortGroups { names, connections, most, refused, .. }) = &port.groups {
+        let refused = if *refused > 0 { format!(", {} refused", count(*refused)) } else { String::new() };
+        field(
+            "groups",
+            &format!("{}; {} of {} connections{refused}", names.join(" "), count(*connections), count(*most)),
+        );
+    }
+    if port.trusted {
+        field("trusted", "router advertisements and answers of DHCP pass from it to ports with groups");
     }
     for (name, limit) in [("rate in", &port.rate_in), ("rate out", &port.rate_out)] {
         if let Some(limit) = limit {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use straightline_api::Changed;
+use straightline_config::Group;
 use straightline_nodes::Dscp;
 
 use super::*;
@@ -30,6 +32,8 @@ fn configs() -> impl Strategy<Value = Config> {
             port.nodes = if *passes { vec!["n".to_owned()] } else { Vec::new() };
             port.source_check = (mtu % 2 == 1).then(SourceCheckConfig::default);
             port.dscp = Dscp::new(if *private { 46 } else { 64 });
+            port.groups = if mtu % 3 == 1 { vec!["g".to_owned()] } else { Vec::new() };
+            port.trusted = *private;
             config.ports.push(port);
         }
         for (at, (_, queues, mtu, of_port)) in underlays.iter().enumerate().filter(|(_, underlay)| underlay.0) {
@@ -63,7 +67,9 @@ fn configs() -> impl Strategy<Value = Config> {
             bridges.map(|(at, ports)| BridgeConfig { ageing, limit: 16, ..BridgeConfig::new(format!("b{at}"), ports) });
         let patches = patches.collect();
         let bridges = bridges.collect();
-        config = Config { patches, bridges, nodes: vec![node(which)], ..config };
+        let rule = if ageing % 2 == 0 { "tcp 80 from any" } else { "tcp 443 from any" };
+        let groups = vec![Group::parse("g", &[rule], &[]).expect("a rule")];
+        config = Config { patches, bridges, nodes: vec![node(which)], groups, ..config };
         // The first port without a network receives copies from some of the others.
         let joined = |n: usize| {
             config.patches.iter().any(|patch| patch.ports.contains(&config.ports[n].name)) || joins_bridge(&config, n)
@@ -103,6 +109,7 @@ struct Model {
     patches: BTreeMap<String, PatchConfig>,
     bridges: BTreeMap<String, BridgeConfig>,
     nodes: Vec<NodeConfig>,
+    groups: Vec<Group>,
 }
 
 impl Model {
@@ -114,6 +121,7 @@ impl Model {
             patches: config.patches.iter().map(|patch| (patch.name.clone(), patch.clone())).collect(),
             bridges: config.bridges.iter().map(|bridge| (bridge.name.clone(), bridge.clone())).collect(),
             nodes: config.nodes.clone(),
+            groups: config.groups.clone(),
         }
     }
 
@@ -142,6 +150,12 @@ impl Model {
                     let from = &new.ports[*is];
                     self.ports.get_mut(&from.name).expect("it runs").0.share = from.share;
                 }
+                Step::PortGroups { new: is } => {
+                    let from = &new.ports[*is];
+                    let port = &mut self.ports.get_mut(&from.name).expect("it runs").0;
+                    (port.connections, port.trusted) = (from.connections, from.trusted);
+                    port.groups.clone_from(&from.groups);
+                }
                 Step::PortDscp { new: is, .. } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.dscp = new.ports[*is].dscp;
@@ -155,8 +169,14 @@ impl Model {
                         key => panic!("{key} is no rate"),
                     }
                 }
-                // Keys of the whole switch, which is the same here.
+                Step::Group(name, Changed::Changed) => {
+                    let group = new.groups.iter().find(|group| group.name == *name).expect("it is there");
+                    self.groups = vec![group.clone()];
+                }
+                // What is the same in all configurations.
                 Step::SwitchKey(key) => panic!("{key} has changed"),
+                Step::Group(name, _) | Step::Set(name, _) => panic!("{name} came or went"),
+                Step::Firewall => panic!("the firewall has changed"),
                 Step::PortRules { new: is } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.rules.clone_from(&new.ports[*is].rules);
@@ -305,6 +325,7 @@ proptest! {
                             && copied(&old, &old_plan, was) == copied(&next, &new_plan, port)
                             && old.ports[was].source_check == next.ports[port].source_check
                             && old.ports[was].dscp == next.ports[port].dscp
+                            && old.ports[was].groups == next.ports[port].groups
                     })
                 };
                 if members.iter().all(|&port| is_same(port)) {
@@ -352,6 +373,7 @@ proptest! {
                         prop_assert!(old.egress_nodes(was).eq(next.egress_nodes(port)));
                         prop_assert_eq!(&old.ports[was].source_check, &next.ports[port].source_check);
                         prop_assert_eq!(old.ports[was].dscp, next.ports[port].dscp);
+                        prop_assert_eq!(old.ports[was].groups.is_empty(), next.ports[port].groups.is_empty());
                     }
                 }
             }

@@ -1,0 +1,64 @@
+//! Groups of ports: ports that have been left out, and full shares of connections.
+
+use std::collections::BTreeMap;
+
+use straightline_api::PortGroups;
+
+use super::{Check, CheckOutcome};
+use crate::facts::Facts;
+
+/// The part of a share from which on it is nearly full.
+const NEARLY: f64 = 0.9;
+
+pub(super) const GROUPS: Check = Check {
+    name: "groups",
+    passes: "ports with groups have space for connections, and no port beside them is without",
+    absent: "no port has groups",
+    run: groups,
+};
+
+fn groups(facts: &Facts, outcome: &mut CheckOutcome) {
+    let ports: Vec<_> = facts.running_ports(outcome).into_iter().map(|port| &port.port).collect();
+    let Ok(switch) = &facts.switch else { return };
+    let mut guarded: BTreeMap<&str, usize> = BTreeMap::new();
+    for port in &ports {
+        if let (Some(_), Some(joined)) = (&port.groups, &port.joined) {
+            *guarded.entry(&joined.name).or_default() += 1;
+        }
+    }
+    for port in ports {
+        let Some(groups) = &port.groups else {
+            let network = port.joined.as_ref().filter(|joined| guarded.contains_key(joined.name.as_str()));
+            // A port that is trusted leads to a router: its packets come from everywhere.
+            if let Some(network) = network.filter(|_| !port.trusted) {
+                outcome.warn(
+                    format!("port {} has no groups, and others of {} have", port.name, network.name),
+                    "all its packets pass, whoever sends them",
+                    "name its `groups`; or `trusted = true`, if the router is behind it",
+                );
+            }
+            continue;
+        };
+        let before = switch.ports_before.iter().find(|before| before.name == port.name);
+        let before = before.and_then(|before| before.groups.as_ref());
+        let refuses = before.is_some_and(|before| groups.refused > before.refused);
+        if refuses || is_nearly_full(groups) {
+            let PortGroups { connections, most, refused, evicted, .. } = groups;
+            outcome.warn(
+                format!("port {}: its share of connections is full: {connections} of {most}", port.name),
+                format!("{refused} did not begin so far, {evicted} ended early"),
+                format!(
+                    "find out with `straightline connections {}` who holds so many, or raise `connections`",
+                    port.name
+                ),
+            );
+        } else {
+            outcome.pass();
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share is compared with a threshold")]
+fn is_nearly_full(groups: &PortGroups) -> bool {
+    groups.connections as f64 >= NEARLY * groups.most as f64
+}
