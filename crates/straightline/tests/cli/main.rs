@@ -8,6 +8,7 @@ mod crash;
 mod demo;
 mod doctor;
 mod events;
+mod firewall;
 mod flow;
 mod init;
 mod lab;
