@@ -41,8 +41,12 @@
 #![forbid(unsafe_code)]
 
 mod buckets;
+#[cfg(test)]
+mod buckets_tests;
 mod connection;
 mod entries;
+#[cfg(test)]
+mod entries_loom;
 mod fast;
 mod fragments;
 mod handle;
