@@ -4,6 +4,7 @@ mod bridge;
 mod capture;
 mod doctor;
 mod embedded_guest;
+mod ends;
 mod flows;
 mod idle;
 mod lifecycle;

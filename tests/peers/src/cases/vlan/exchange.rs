@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::differences::Difference;
-use super::ends::End;
 use super::frames::{self, BATCH, Sent};
 use super::model::{Delivery, Model, Rule};
 use super::topology::PORTS;
+use crate::cases::ends::End;
 use crate::lab::Lab;
 use crate::proc;
 use crate::say::say;

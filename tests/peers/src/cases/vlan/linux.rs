@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::differences::LINUX;
-use super::ends::{End, Listener};
 use super::topology::{BRIDGES, CUSTOMER, Mode, Native, PORTS, VlanPort};
 use super::{exchange, frames};
+use crate::cases::ends::{End, Listener};
 use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 

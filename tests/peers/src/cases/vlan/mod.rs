@@ -8,13 +8,11 @@
 //! | `model` | the reference model, which predicts the outputs of each frame |
 //! | `differences` | the differences of third-party switches from the model, with reasons |
 //! | `exchange` | frames through a switch, and its outputs compared |
-//! | `ends` | the other ends of a switch's ports |
 //! | `ovs`, `linux`, `ours` | the switches |
 //! | `tags` | the tags that our switch has written, read by tshark |
 //! | `guests` | guests with VLAN devices |
 
 mod differences;
-mod ends;
 mod exchange;
 mod frames;
 mod guests;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::ends::{Device, Embedded, End};
 use super::frames::MTU;
 use super::topology::{BRIDGES, CUSTOMER, Mode, Native, PORTS, VlanPort};
 use super::{exchange, tags};
+use crate::cases::ends::{Device, Embedded, End};
 use crate::cases::outside::DeviceKind;
 use crate::lab::Lab;
 use crate::net::{self, Namespace};

@@ -4,9 +4,9 @@
 use anyhow::Result;
 
 use super::differences::OVS;
-use super::ends::{End, Stream};
 use super::topology::{BRIDGES, Mode, Native, PORTS, VlanPort};
 use super::{exchange, frames};
+use crate::cases::ends::{End, Stream};
 use crate::lab::Lab;
 use crate::ovs::PlainOvs;
 

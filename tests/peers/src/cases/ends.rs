@@ -1,4 +1,5 @@
 //! The other ends of a switch's ports, with the bytes of each frame as the switch sent them.
+//! Several tests share them.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ const MTU: u32 = 1500;
 const LONGEST: u32 = MTU + 14;
 
 /// The other end of a port.
-pub(super) trait End {
+pub(crate) trait End {
     /// Sends a frame to the port.
     fn send(&mut self, frame: &[u8]) -> Result<()>;
 
@@ -26,14 +27,14 @@ pub(super) trait End {
 }
 
 /// A stream socket: each frame follows its length, in two bytes.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     socket: UnixStream,
     /// Received bytes of a frame that is not complete.
     rest: Vec<u8>,
 }
 
 impl Stream {
-    pub(super) fn connect(path: &Path) -> Result<Self> {
+    pub(crate) fn connect(path: &Path) -> Result<Self> {
         let socket = UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
         Ok(Self { socket, rest: Vec::new() })
     }
@@ -62,13 +63,13 @@ impl End for Stream {
 }
 
 /// A socket that keeps the boundaries of packets: each is a frame.
-pub(super) struct Packets(OwnedFd);
+pub(crate) struct Packets(OwnedFd);
 
 /// A listening socket for [`Packets`].
-pub(super) struct Listener(OwnedFd);
+pub(crate) struct Listener(OwnedFd);
 
 impl Listener {
-    pub(super) fn new(path: &Path) -> Result<Self> {
+    pub(crate) fn new(path: &Path) -> Result<Self> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         rustix::net::listen(&socket, 1)?;
@@ -76,7 +77,7 @@ impl Listener {
     }
 
     /// Returns the connection that has been made.
-    pub(super) fn accept(&self) -> Result<Packets> {
+    pub(crate) fn accept(&self) -> Result<Packets> {
         Ok(Packets(rustix::net::accept(&self.0).context("nothing is connected to a port's socket")?))
     }
 }
@@ -102,10 +103,10 @@ impl End for Packets {
 }
 
 /// An embedded guest on a vhost-user socket.
-pub(super) struct Embedded(Guest);
+pub(crate) struct Embedded(Guest);
 
 impl Embedded {
-    pub(super) fn connect(socket: &Path) -> Result<Self> {
+    pub(crate) fn connect(socket: &Path) -> Result<Self> {
         Ok(Self(Guest::connect(socket, &GuestOptions { ring_size: 512, ..GuestOptions::default() })?))
     }
 }
@@ -134,14 +135,14 @@ impl End for Embedded {
 }
 
 /// The other end of an interface that the switch has, by a packet socket.
-pub(super) struct Device {
+pub(crate) struct Device {
     port: InterfacePort,
     sent: usize,
 }
 
 impl Device {
     /// Opens an interface of this thread's network namespace.
-    pub(super) fn open(interface: &str) -> Result<Self> {
+    pub(crate) fn open(interface: &str) -> Result<Self> {
         let interface = Interface { kind: InterfaceKind::AfPacket, name: interface.to_owned() };
         Ok(Self { port: InterfacePort::open(&interface, LONGEST, MTU)?, sent: 0 })
     }
