@@ -54,6 +54,9 @@ pub(crate) enum Transport {
     #[default]
     None,
     Tcp,
+    /// TCP whose header has a length that is not possible. As in OvS, it has no fields, but its checksum
+    /// follows the addresses.
+    DamagedTcp,
     Udp,
     Sctp,
     Icmp4,
@@ -79,6 +82,8 @@ pub(crate) struct Headers {
     pub(crate) transport: Transport,
     /// Offset of the transport header, if there is one.
     pub(crate) l4: u16,
+    /// Offset of the end of the transport part, if there is a transport header.
+    pub(crate) end: u16,
     /// A neighbour solicitation or advertisement with its target.
     pub(crate) is_discovery: bool,
     /// Offsets of the source and the target link-layer address of neighbour discovery; 0 for none.
@@ -244,7 +249,14 @@ impl Headers {
         }
         let Ok(l4) = u16::try_from(reader.at) else { return };
         self.transport = kind;
+        if kind == Transport::Tcp {
+            let len = reader.get::<1>(12).map_or(0, |[offset]| usize::from(offset >> 4) * 4);
+            if len < least || len > reader.left() {
+                self.transport = Transport::DamagedTcp;
+            }
+        }
         self.l4 = l4;
+        self.end = u16::try_from(reader.end).unwrap_or(u16::MAX);
         if kind == Transport::Icmp6 {
             self.discovery(reader);
         }

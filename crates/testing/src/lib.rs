@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | | [`allocations`] | an allocator that counts the allocations of a thread |
 //! | | [`golden`] | frames of each kind of tunnel, which this project's code did not make |
+//! | `frames` | `frames` | frames of all kinds for flow tables |
 //! | `packet` | `memory` | memory in place of guest memory, and arenas to run turns in |
 //! | `graph` | `ports` | ports of a graph that send packets of a test, and keep what they get |
 //! | `ring` | `guest_ring` | a guest's memory with one ring in it |
@@ -21,6 +22,8 @@
 pub mod allocations;
 #[cfg(feature = "switch")]
 pub mod flows;
+#[cfg(feature = "frames")]
+pub mod frames;
 pub mod golden;
 #[cfg(feature = "ring")]
 pub mod guest_ring;

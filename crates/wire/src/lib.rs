@@ -39,6 +39,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod crc32c;
 pub mod ecn;
 mod error;
 pub mod ethernet;

@@ -212,6 +212,8 @@ impl Packet<'_> {
             },
             Transport::Udp | Transport::Sctp => {}
             Transport::Icmp4 | Transport::Icmp6 => return self.icmp(flow, is_many),
+            // Nobody takes it for a segment.
+            Transport::DamagedTcp => return Facts::Damaged,
             Transport::None => {
                 let needs_header =
                     [IpProtocol::TCP.0, IpProtocol::UDP.0, SCTP, IpProtocol::ICMP.0, IpProtocol::ICMPV6.0];
@@ -286,7 +288,7 @@ impl Packet<'_> {
             }
             Transport::Udp | Transport::Icmp4 | Transport::Icmp6 => 8,
             Transport::Sctp => 12,
-            Transport::None => return 0,
+            Transport::None | Transport::DamagedTcp => return 0,
         };
         self.headers.l4.saturating_add(len)
     }
@@ -399,7 +401,7 @@ impl Packet<'_> {
             Transport::Tcp => 60,
             Transport::Udp | Transport::Sctp => 4,
             Transport::Icmp4 | Transport::Icmp6 => u16::MAX / 2,
-            Transport::None => 0,
+            Transport::None | Transport::DamagedTcp => 0,
         }
     }
 
@@ -410,7 +412,7 @@ impl Packet<'_> {
             Transport::Udp => 6,
             Transport::Sctp => 8,
             Transport::Icmp4 | Transport::Icmp6 => 2,
-            Transport::None => usize::MAX / 2,
+            Transport::None | Transport::DamagedTcp => usize::MAX / 2,
         }
     }
 

@@ -14,16 +14,17 @@
 //! - **UDP without a checksum** stays so.
 //! - **First fragments** have the checksum of the whole datagram, which changes with it. A first
 //!   fragment that ends before the checksum is dropped. Later fragments have none.
-//! - **SCTP** has a CRC over the whole packet, so its ports do not change: the packet is dropped.
+//! - **SCTP** has a CRC over the whole packet, which is linear: only the number of the bytes behind the
+//!   ports matters. A first fragment, whose datagram goes on elsewhere, is dropped.
 
 use std::ops::Range;
 
 use straightline_flow::{Field, Subfield};
 use straightline_packet::{Checksum, PacketId, PacketVlan, Packets, Reason};
-use straightline_wire::{EtherType, VlanId, checksum};
+use straightline_wire::{EtherType, VlanId, checksum, crc32c};
 
 use crate::bridge::{pop, push};
-use crate::headers::{ANY_FRAGMENT, Headers, Network, TAG_PRESENT, Transport};
+use crate::headers::{Headers, Network, TAG_PRESENT, Transport};
 
 /// Values of a packet that are not in its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,13 +124,13 @@ impl View<'_, '_> {
         tag_of(self.packets, self.id, self.headers, self.has_vlans)
     }
 
-    /// Returns the value of a whole field; 0 if the packet does not have it.
+    /// Returns the value of a whole field; 0 if the packet does not have it. First fragments have their
+    /// ports here, as in OvS. Searches do not see them.
     pub(super) fn read(&self, field: Field) -> u128 {
         let headers = &*self.headers;
         if let Some(register) = Field::REGISTERS.iter().position(|&register| register == field) {
             return self.facts.registers[register].into();
         }
-        let has_transport = headers.fragment & ANY_FRAGMENT == 0;
         match field {
             Field::ConjId => 0,
             Field::PktMark => self.packets.mark_of(self.id).into(),
@@ -142,8 +143,6 @@ impl View<'_, '_> {
             Field::IpTos => headers.tos.into(),
             Field::IpTtl => headers.ttl.into(),
             Field::Ipv6Label => headers.label.into(),
-            // Flow tables see no transport fields of fragments.
-            Field::TpSrc | Field::TpDst | Field::IcmpType | Field::IcmpCode if !has_transport => 0,
             field => place(headers, field).map_or(0, |place| {
                 number(self.packets.head(self.id), place.at, place.len) >> place.shift & field.greatest()
             }),
@@ -197,7 +196,7 @@ impl View<'_, '_> {
         }
         let is_address = matches!(cover, Cover::Ipv4Address | Cover::Ipv6Address);
         if is_address && (self.headers.is_split || self.headers.is_cut)
-            || cover == Cover::Transport && self.headers.transport == Transport::Sctp
+            || cover == Cover::Transport && self.headers.transport == Transport::Sctp && self.headers.fragment != 0
         {
             return Err(Reason::FlowHeaders);
         }
@@ -212,6 +211,10 @@ impl View<'_, '_> {
         }
         match cover {
             Cover::Ipv4Address | Cover::Ipv6Address => self.adjust_transport(old, new, true),
+            Cover::Transport if self.headers.transport == Transport::Sctp => {
+                let difference = (before ^ after).to_be_bytes();
+                self.adjust_sctp(&difference[16 - len..], at + len);
+            }
             Cover::Transport => self.adjust_transport(old, new, false),
             Cover::None | Cover::Network => {}
         }
@@ -250,7 +253,7 @@ impl View<'_, '_> {
     fn adjust_transport(&mut self, old: u16, new: u16, in_pseudo_header: bool) {
         let l4 = usize::from(self.headers.l4);
         let (at, has_pseudo_header) = match self.headers.transport {
-            Transport::Tcp => (l4 + 16, true),
+            Transport::Tcp | Transport::DamagedTcp => (l4 + 16, true),
             Transport::Udp => (l4 + 6, true),
             Transport::Icmp6 => (l4 + 2, true),
             Transport::Icmp4 => (l4 + 2, false),
@@ -277,6 +280,15 @@ impl View<'_, '_> {
         });
     }
 
+    /// Adjusts the checksum of SCTP for changed bits that end at `end`.
+    fn adjust_sctp(&mut self, difference: &[u8], end: usize) {
+        let behind = usize::from(self.headers.end).saturating_sub(end);
+        let at = usize::from(self.headers.l4) + 8;
+        if let Some(bytes) = self.packets.head_mut(self.id).get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *bytes = crc32c::changed(u32::from_le_bytes(*bytes), difference, behind).to_le_bytes();
+        }
+    }
+
     fn adjust(&mut self, at: usize, adjust: impl FnOnce(u16) -> u16) {
         if let Some(bytes) = self.packets.head_mut(self.id).get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
             *bytes = adjust(u16::from_be_bytes(*bytes)).to_be_bytes();
@@ -288,12 +300,12 @@ impl View<'_, '_> {
         *self.headers = Headers::of(self.packets, self.id);
     }
 
-    /// Subtracts 1 from the time to live.
+    /// Subtracts 1 from the time to live. As in OvS, it is 0 in a damaged header.
     ///
     /// # Errors
     /// It has run out.
     pub(super) fn decrement_ttl(&mut self) -> Result<(), Reason> {
-        if !matches!(self.headers.network, Network::Ipv4 | Network::Ipv6) {
+        if !matches!(EtherType(self.headers.ether_type), EtherType::IPV4 | EtherType::IPV6) {
             return Ok(());
         }
         if self.headers.ttl <= 1 {
@@ -306,7 +318,8 @@ impl View<'_, '_> {
     fn write_tag(&mut self, value: u16, mask: u16) -> Result<(), Reason> {
         let tag = self.tag();
         let after = tag & !mask | value & mask;
-        if tag & TAG_PRESENT == 0 && mask & TAG_PRESENT == 0 {
+        // A tag that stays the same keeps its drop eligible indicator.
+        if tag & TAG_PRESENT == 0 && mask & TAG_PRESENT == 0 || after == tag {
             return Ok(());
         }
         if after & TAG_PRESENT == 0 {

@@ -6,11 +6,14 @@ use std::collections::HashMap;
 use straightline_flow::{Action, Field, Flow, PortNumber, Subfield};
 use straightline_packet::Reason;
 use straightline_wire::checksum::{add, sum};
+use straightline_wire::crc32c::crc32c;
 
 use super::PORTS;
 
 /// Output in place of the bridge.
 pub(super) const NORMAL: u16 = 0xffff;
+
+const SCTP: u8 = 132;
 
 /// Where a packet has its fields: bit and number of bits.
 type Places = HashMap<Field, (usize, usize)>;
@@ -200,19 +203,19 @@ impl Parsed {
         let field = match protocol {
             6 => 16,
             17 => 6,
-            132 => return self.ports(at, protocol, fragment),
+            132 => 8,
             _ => 2,
         };
         self.sum = Some((at, end, at + field, protocol));
-        if matches!(protocol, 6 | 17) {
-            return self.ports(at, protocol, fragment);
+        let tcp_len = usize::from(bytes[at + 12.min(least - 1)] >> 4) * 4;
+        if protocol == 6 && !(20..=end - at).contains(&tcp_len) {
+            return;
+        }
+        if matches!(protocol, 6 | 17 | 132) {
+            return self.ports(at, protocol);
         }
         self.at(Field::IcmpType, at, 8);
         self.at(Field::IcmpCode, at + 1, 8);
-        if fragment == 1 {
-            self.values.insert(Field::IcmpType, 0);
-            self.values.insert(Field::IcmpCode, 0);
-        }
         if protocol == 58 && matches!(bytes[at], 135 | 136) && bytes[at + 1] == 0 && end - at >= 24 {
             self.at(Field::NdTarget, at + 8, 128);
             let mut option = at + 24;
@@ -236,13 +239,9 @@ impl Parsed {
         }
     }
 
-    fn ports(&mut self, at: usize, protocol: u8, fragment: u128) {
+    fn ports(&mut self, at: usize, protocol: u8) {
         self.at(Field::TpSrc, at, 16);
         self.at(Field::TpDst, at + 2, 16);
-        if fragment == 1 {
-            self.values.insert(Field::TpSrc, 0);
-            self.values.insert(Field::TpDst, 0);
-        }
         if protocol == 6 {
             self.places.insert(Field::TcpFlags, (at * 8 + 100, 12));
         }
@@ -291,7 +290,7 @@ impl Packet {
                 let old = self.read(field);
                 let new = merged(old);
                 let has = old != 0;
-                if !has && mask & 0x1000 == 0 {
+                if !has && mask & 0x1000 == 0 || new == old {
                     return Ok(());
                 }
                 if new & 0x1000 == 0 {
@@ -344,7 +343,9 @@ impl Packet {
                 | Field::NdSll
                 | Field::NdTll
         );
-        if is_address && parsed.is_split || is_transport && parsed.sum.is_none() {
+        let is_sctp = parsed.sum.is_some_and(|(.., protocol)| protocol == SCTP);
+        let is_unknown = parsed.sum.is_none() || is_sctp && parsed.is_fragment;
+        if is_address && parsed.is_split || is_transport && is_unknown {
             self.bytes = before;
             return Err(Reason::FlowHeaders);
         }
@@ -356,6 +357,16 @@ impl Packet {
             self.bytes[l3 + 10..l3 + 12].copy_from_slice(&checksum.to_be_bytes());
         }
         if let Some((begin, end, place, protocol)) = parsed.sum.filter(|_| is_address || is_transport) {
+            if protocol == SCTP {
+                if is_transport {
+                    let whole =
+                        |bytes: &[u8]| crc32c(&[&bytes[begin..place], &[0; 4], &bytes[place + 4..end]].concat());
+                    let had = u32::from_le_bytes(before[place..place + 4].try_into().unwrap());
+                    let checksum = had ^ whole(&before) ^ whole(&self.bytes);
+                    self.bytes[place..place + 4].copy_from_slice(&checksum.to_le_bytes());
+                }
+                return Ok(());
+            }
             let is_absent = protocol == 17 && before[place..place + 2] == [0, 0];
             let has_pseudo = protocol != 1;
             if is_absent || is_address && !has_pseudo {
@@ -394,6 +405,20 @@ impl Packet {
     }
 }
 
+/// Returns the flow that a packet matches, and its place.
+fn find<'a>(flows: &'a [Flow], table: u8, packet: &Packet) -> Option<(usize, &'a Flow)> {
+    let is_fragment = packet.read(Field::IpFrag) > 0;
+    let read = |field| match field {
+        // Flows see no transport fields of fragments.
+        Field::TpSrc | Field::TpDst | Field::IcmpType | Field::IcmpCode if is_fragment => 0,
+        field => packet.read(field),
+    };
+    let is_match = |flow: &Flow| flow.key.table == table && flow.key.condition.accepts(read);
+    let matching = flows.iter().enumerate().filter(|(_, flow)| is_match(flow));
+    // The first one of several with the greatest priority.
+    matching.reduce(|best, other| if other.1.key.priority > best.1.key.priority { other } else { best })
+}
+
 /// The way of one packet.
 #[derive(Debug)]
 pub(super) struct Way<'a> {
@@ -425,14 +450,7 @@ impl<'a> Way<'a> {
     fn search(&mut self, table: u8, port: u16, depth: usize, waiting: usize) -> Result<(), Reason> {
         let mut seen = self.packet.clone();
         seen.in_port = port;
-        let matching = self
-            .flows
-            .iter()
-            .enumerate()
-            .filter(|(_, flow)| flow.key.table == table && flow.key.condition.accepts(|field| seen.read(field)));
-        // The first one of several with the greatest priority.
-        let best = matching.reduce(|best, other| if other.1.key.priority > best.1.key.priority { other } else { best });
-        let Some((at, flow)) = best else {
+        let Some((at, flow)) = find(self.flows, table, &seen) else {
             if waiting == 0 && self.outputs.is_empty() {
                 self.unsent = Reason::NoFlow;
             }
@@ -460,7 +478,7 @@ impl<'a> Way<'a> {
                     self.packet.write(to.field, value, to.mask())?;
                 }
                 Action::DecTtl => {
-                    if !matches!(self.packet.read(Field::EthType), 0x800 | 0x86dd) || !self.has_ip() {
+                    if !matches!(self.packet.read(Field::EthType), 0x800 | 0x86dd) {
                         continue;
                     }
                     let ttl = self.packet.read(Field::IpTtl);
@@ -481,11 +499,6 @@ impl<'a> Way<'a> {
             }
         }
         Ok(())
-    }
-
-    fn has_ip(&self) -> bool {
-        let parsed = Parsed::of(&self.packet.bytes);
-        parsed.places.contains_key(&Field::IpTtl)
     }
 
     fn call(
