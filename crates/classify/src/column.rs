@@ -77,6 +77,8 @@ columns! {
     ConnectionState: 8,
     /// Mark of the packet.
     Mark: 32,
+    /// Conjunction that the packet completes: a number that a first search has found.
+    Conjunction: 32,
     /// Type of service of IPv4, or traffic class of IPv6.
     Tos: 8,
     /// Time to live, or hop limit.

@@ -38,5 +38,8 @@ pub use numbers::MAX_METER;
 pub use parse::{FlowError, MAX_LINE, parse_flow, parse_flows, parse_line};
 pub use ports::{NoPortNames, PortNames, PortTable};
 pub use prerequisite::Prerequisite;
-pub use tables::{Expiry, FlowChanges, FlowCount, FlowEntry, FlowTables, MAX_FLOWS, MAX_METERS, NoCount, Owner};
+pub use tables::{
+    Clauses, ConjunctionKey, Expiry, FlowChanges, FlowCount, FlowEntry, FlowTables, MAX_COMBINATIONS, MAX_FLOWS,
+    MAX_METERS, NoCount, Owner,
+};
 pub use text::{FlowStatistics, FlowWriter};

@@ -105,6 +105,17 @@ impl Match {
         })
     }
 
+    /// Returns the condition of packets that meet both; `None` if no packet does.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        if !self.overlaps(other) {
+            return None;
+        }
+        let mut both = self.clone();
+        other.0.iter().for_each(|test| both.set(test.field, test.value, test.mask));
+        Some(both)
+    }
+
     /// Returns whether a packet meets the condition, which `read` gives the values of whole fields.
     #[must_use]
     pub fn accepts(&self, mut read: impl FnMut(Field) -> u128) -> bool {
@@ -167,5 +178,8 @@ mod tests {
         assert!(!net.covers(&port) && !net.covers(&other) && !net.overlaps(&other));
         assert!(net.accepts(|field| if field == Field::IpDst { 0x0a01_0203 } else { 0x800 }));
         assert!(!net.accepts(|_| 0x800));
+        assert_eq!(net.and(&host), Some(host.clone()));
+        assert_eq!(net.and(&other), None);
+        assert_eq!(net.and(&port).map(|both| (net.covers(&both), port.covers(&both))), Some((true, true)));
     }
 }

@@ -41,26 +41,23 @@ impl<C: FlowCount> FlowTables<C> {
         for entry in all.filter(|entry| entry.flow.key.condition.accepts(|field| packet.get(field).0)) {
             let is_lower = |clause: &&Arc<FlowEntry<C>>| clause.flow.key.priority > entry.flow.key.priority;
             if clauses.first().is_some_and(is_lower) {
-                if let Some(found) = self.find_joined(table, packet, conjunction(&clauses)) {
-                    return Some(found);
+                if let Some(id) = conjunction(&clauses) {
+                    return self.find_joined(table, packet, id);
                 }
                 clauses.clear();
             }
-            if is_clause(entry) {
-                clauses.push(entry);
-            } else if clauses.is_empty() {
+            if !entry.flow.is_clause() {
+                // As in OvS, it wins over clauses of its priority.
                 return Some(entry);
-            } else {
-                // Clauses of the same priority come first, as they are more than this flow says.
-                return self.find_joined(table, packet, conjunction(&clauses)).or(Some(entry));
             }
+            clauses.push(entry);
         }
-        self.find_joined(table, packet, conjunction(&clauses))
+        self.find_joined(table, packet, conjunction(&clauses)?)
     }
 
     /// Returns the flow for a conjunction that the packet completes.
-    fn find_joined(&self, table: u8, packet: &Match, id: Option<u32>) -> Option<&Arc<FlowEntry<C>>> {
-        let joined = packet.clone().with(Field::ConjId, id?.into());
+    fn find_joined(&self, table: u8, packet: &Match, id: u32) -> Option<&Arc<FlowEntry<C>>> {
+        let joined = packet.clone().with(Field::ConjId, id.into());
         self.find_with(table, &joined, |_| None)
     }
 
@@ -84,10 +81,6 @@ impl<C: FlowCount> FlowTables<C> {
         }
         trace.lines
     }
-}
-
-fn is_clause<C>(entry: &FlowEntry<C>) -> bool {
-    matches!(entry.flow.actions.first(), Some(Action::Conjunction { .. }))
 }
 
 /// Returns the least conjunction whose clauses are all there.
@@ -301,6 +294,11 @@ mod tests {
         assert_eq!(way("tcp,nw_src=10.0.0.2,tp_dst=80"), "    output:3");
         assert_eq!(way("tcp,nw_src=10.0.0.2,tp_dst=81"), "    output:4");
         assert_eq!(way("tcp,nw_src=10.0.0.3,tp_dst=80"), "    output:4");
+        let same = trace(
+            &format!("{flows}dl_dst=02:00:00:00:00:01,actions=drop"),
+            "tcp,nw_src=10.0.0.1,tp_dst=80,dl_dst=02:00:00:00:00:01",
+        );
+        assert_eq!(same.last().map(String::as_str), Some("no output: the packet is dropped"));
     }
 
     #[test]

@@ -19,12 +19,38 @@ pub(super) struct Change<'a, C> {
     /// The entries before each change, the last change last.
     before: Vec<(FlowKey, Option<Arc<FlowEntry<C>>>)>,
     comparisons: usize,
+    /// Flows with the action `conjunction` have come.
+    has_clauses: bool,
     pub(super) done: FlowChanges,
 }
 
 impl<'a, C: FlowCount> Change<'a, C> {
     pub(super) fn new(tables: &'a mut FlowTables<C>, owner: Owner, now: Duration) -> Self {
-        Self { tables, owner, now, before: Vec::new(), comparisons: 0, done: FlowChanges::default() }
+        Self {
+            tables,
+            owner,
+            now,
+            before: Vec::new(),
+            comparisons: 0,
+            has_clauses: false,
+            done: FlowChanges::default(),
+        }
+    }
+
+    /// Ends the transaction.
+    ///
+    /// # Errors
+    /// The flows are possible one by one, but not together. All changes are undone.
+    pub(super) fn end(self) -> Result<FlowChanges, FlowError> {
+        let checked = if self.has_clauses { self.tables.check_conjunctions() } else { Ok(()) };
+        let done = self.done;
+        match checked {
+            Ok(()) => Ok(done),
+            Err(error) => {
+                self.undo();
+                Err(error)
+            }
+        }
     }
 
     /// Undoes all changes.
@@ -147,9 +173,6 @@ impl<'a, C: FlowCount> Change<'a, C> {
         if let Some(number) = meter_of(flow).filter(|number| !self.tables.meters.contains_key(number)) {
             return Err(FlowError::new(&format!("meter:{number}"), "is no meter of the bridge: add it first"));
         }
-        if flow.actions.iter().any(|action| matches!(action, Action::Conjunction { .. })) {
-            return Err(FlowError::new("conjunction", "is not possible yet: add a flow for each combination"));
-        }
         match flow.actions.last() {
             Some(Action::GotoTable(table)) if *table <= flow.key.table => Err(FlowError::new(
                 &format!("goto_table:{table}"),
@@ -160,6 +183,7 @@ impl<'a, C: FlowCount> Change<'a, C> {
     }
 
     fn put(&mut self, entry: FlowEntry<C>) {
+        self.has_clauses |= entry.flow.is_clause();
         let key = entry.flow.key.clone();
         let before = self.tables.flows.insert(key.clone(), Arc::new(entry));
         self.before.push((key, before));

@@ -1,6 +1,7 @@
 //! The flow tables of a bridge, as control changes them.
 
 mod change;
+mod conjunction;
 mod entry;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use crate::flow::{Flow, FlowKey, FlowMod};
 use crate::meter::Meter;
 use crate::parse::FlowError;
 use change::Change;
+pub use conjunction::{Clauses, ConjunctionKey};
 pub use entry::{Expiry, FlowCount, FlowEntry, Owner};
 
 /// Most flows of a bridge.
@@ -19,6 +21,9 @@ pub const MAX_FLOWS: usize = 65_536;
 
 /// Most meters of a bridge.
 pub const MAX_METERS: usize = 4096;
+
+/// Most combinations of a bridge's conjunctions: rules that workers search in.
+pub const MAX_COMBINATIONS: usize = 65_536;
 
 /// Most comparisons of conditions in one transaction. Each loose change and each check of overlaps
 /// looks at all flows: a full table takes 512 of them.
@@ -126,7 +131,7 @@ impl<C: FlowCount> FlowTables<C> {
                 return Err(error.at(*line));
             }
         }
-        Ok(change.done)
+        change.end()
     }
 
     /// Makes these requests, run on empty tables, the flows of an owner. Flows that stay as they were
@@ -157,6 +162,7 @@ impl<C: FlowCount> FlowTables<C> {
         if wanted.len() + kept > MAX_FLOWS {
             return Err(change::too_many());
         }
+        let has_clauses = wanted.entries().any(|entry| entry.flow.is_clause());
         let mut done = FlowChanges { kept, ..FlowChanges::default() };
         for entry in self.flows.values() {
             match wanted.flows.get_mut(&entry.flow.key) {
@@ -170,6 +176,10 @@ impl<C: FlowCount> FlowTables<C> {
                     wanted.flows.insert(entry.flow.key.clone(), Arc::clone(entry));
                 }
             }
+        }
+        if has_clauses {
+            // Flows of another owner may be parts of the same conjunctions.
+            wanted.check_conjunctions()?;
         }
         let is_new = |key: &&FlowKey| !self.flows.contains_key(*key);
         done.added = wanted.flows.keys().filter(is_new).count();

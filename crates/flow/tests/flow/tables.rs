@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use straightline_flow::{
-    FlowChanges, FlowCommand, FlowError, FlowTables, MAX_FLOWS, Meter, MeterUnit, NoCount, NoPortNames, Owner,
-    parse_flows,
+    FlowChanges, FlowCommand, FlowError, FlowTables, MAX_COMBINATIONS, MAX_FLOWS, Meter, MeterUnit, NoCount,
+    NoPortNames, Owner, parse_flows,
 };
 
 fn apply(tables: &mut FlowTables<NoCount>, text: &str, owner: Owner) -> Result<FlowChanges, FlowError> {
@@ -50,6 +50,38 @@ fn one_flow_more_than_the_limit_is_refused() {
     assert_eq!(all.len(), MAX_FLOWS);
     let strict: String = (0..MAX_FLOWS).map(|number| format!("delete_strict table=0,reg0={number}\n")).collect();
     assert_eq!(apply(&mut all, &strict, Owner::Api).map(|done| done.deleted), Ok(MAX_FLOWS));
+}
+
+#[test]
+fn conjunctions_have_a_limit_together() {
+    let clauses = |priority: usize, first: usize, second: usize| {
+        let clause =
+            |number: usize, field: &str| format!("priority={priority},{field},actions=conjunction(7,{number}/2)\n");
+        let of_first = (0..first).map(|at| clause(1, &format!("ip,nw_src=10.0.{}.{}", at / 256, at % 256)));
+        let of_second = (0..second).map(|at| clause(2, &format!("tcp,tp_dst={at}")));
+        of_first.chain(of_second).collect::<String>()
+    };
+    let mut all = tables(&clauses(1, 1024, 60), Owner::File);
+    let error = apply(&mut all, &clauses(2, 1024, 5), Owner::Api).expect_err("too many");
+    assert!(error.problem.contains("conjunction 7 of table 0 has 61440"), "{error}");
+    assert_eq!(all.len(), 1084, "nothing was changed");
+    apply(&mut all, &clauses(2, 1024, 4), Owner::Api).expect("as many as possible");
+    let combinations: usize = all.conjunctions().values().map(|clauses| clauses.combinations().len()).sum();
+    assert_eq!(combinations, MAX_COMBINATIONS);
+    let more = parse_flows(&clauses(3, 1, 1), FlowCommand::Add, &NoPortNames).expect("flows");
+    let replaced = all.replace(&more, Owner::File, Duration::ZERO).expect("fewer");
+    assert_eq!(replaced.deleted, 1084);
+}
+
+#[test]
+fn combinations_are_those_that_packets_can_meet() {
+    let text = "ip,nw_src=10.0.0.0/24,actions=conjunction(1,1/3)\nudp,actions=conjunction(1,2/3),conjunction(2,1/2)\n\
+                tcp,actions=conjunction(1,2/3)\ntcp,tp_dst=80,actions=conjunction(1,3/3)";
+    let all = tables(text, Owner::Api);
+    let conjunctions: Vec<_> = all.conjunctions().into_iter().collect();
+    assert_eq!(conjunctions.len(), 2);
+    assert_eq!(conjunctions[0].1.combinations().len(), 1, "TCP only");
+    assert!(conjunctions[1].1.combinations().is_empty(), "no flow for its second clause");
 }
 
 #[test]

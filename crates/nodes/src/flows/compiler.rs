@@ -1,11 +1,11 @@
 //! Compiles the flows of a bridge, again and again.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use straightline_classify::{Column, Compilation, Compiled, Rule, RuleId, Table, lookup_level};
-use straightline_flow::{Action, Field, FieldTest, FlowEntry, FlowKey, FlowTables, Match};
+use straightline_flow::{Action, Clauses, ConjunctionKey, Field, FieldTest, FlowEntry, FlowKey, FlowTables, Match};
 
 use super::meters::{FlowCounters, FlowMeters};
 use super::program::{CHUNK, CompiledFlow, CompiledTable, FlowPorts, FlowProgram, Step};
@@ -15,8 +15,21 @@ use super::program::{CHUNK, CompiledFlow, CompiledTable, FlowPorts, FlowProgram,
 struct Known {
     entry: Arc<FlowEntry<FlowCounters>>,
     place: u32,
-    /// `None`: it matches no packet.
+    /// `None`: it matches no packet, or it is a clause.
     rule: Option<RuleId>,
+}
+
+/// The combinations of a conjunction, which are compiled. They share a place.
+#[derive(Debug)]
+struct Joined {
+    place: u32,
+    rules: Vec<RuleId>,
+}
+
+/// The owner of a new rule.
+enum Holder {
+    Flow(FlowKey),
+    Conjunction(ConjunctionKey),
 }
 
 /// The flows that are not compiled as they are now.
@@ -31,7 +44,7 @@ struct Differences<'f> {
 #[derive(Default)]
 struct Pending {
     removed: Vec<RuleId>,
-    added: Vec<(FlowKey, Rule)>,
+    added: Vec<(Holder, Rule)>,
 }
 
 /// Compiles flow tables again and again. The time of a change grows with the number of flows that have
@@ -42,6 +55,7 @@ pub struct FlowCompiler {
     /// The meters that compiled flows have.
     meters: FlowMeters,
     known: BTreeMap<FlowKey, Known>,
+    joined: BTreeMap<ConjunctionKey, Joined>,
     tables: BTreeMap<u8, Table>,
     /// Places that are free again.
     free: Vec<u32>,
@@ -57,6 +71,10 @@ impl FlowCompiler {
     pub fn compile(&mut self, flows: &FlowTables<FlowCounters>, ports: FlowPorts, meters: &FlowMeters) -> FlowProgram {
         let Differences { gone, changed } = self.differences(flows, meters);
         let mut pending: BTreeMap<u8, Pending> = BTreeMap::new();
+        let known = gone.iter().chain(changed.iter().map(|entry| &entry.flow.key));
+        let before = known.filter_map(|key| self.known.get(key)).map(|known| &known.entry);
+        let both = before.chain(changed.iter().copied());
+        let conjunctions: BTreeSet<_> = both.flat_map(|entry| entry.flow.conjunctions().map(|(key, _)| key)).collect();
         for key in gone {
             self.remove(&key, &mut pending);
         }
@@ -64,6 +82,12 @@ impl FlowCompiler {
             self.put(entry, meters, &mut pending);
         }
         self.meters = meters.clone();
+        if !conjunctions.is_empty() {
+            let all = flows.conjunctions();
+            for key in conjunctions {
+                self.join(key, all.get(&key), &mut pending);
+            }
+        }
         for (number, changes) in pending {
             self.change(number, changes);
         }
@@ -93,6 +117,9 @@ impl FlowCompiler {
                 match other.entry.flow.key.cmp(&entry.flow.key) {
                     Ordering::Less => differences.gone.push(other.entry.flow.key.clone()),
                     Ordering::Equal => {
+                        if other.entry.flow.is_clause() != entry.flow.is_clause() {
+                            differences.gone.push(entry.flow.key.clone());
+                        }
                         known.next();
                         break;
                     }
@@ -125,18 +152,48 @@ impl FlowCompiler {
                 known.place
             }
             None => {
-                let place = self.free.pop().unwrap_or_else(|| {
-                    self.places += 1;
-                    self.places - 1
-                });
+                let place = self.new_place();
                 self.known.insert(key.clone(), Known { entry: Arc::clone(entry), place, rule: None });
-                if let Some(rule) = rule(&key.condition, key.priority, place) {
-                    pending.entry(key.table).or_default().added.push((key.clone(), rule));
-                }
+                let rule = rule(&key.condition, rank(key.priority), place).filter(|_| !entry.flow.is_clause());
+                let holder = || Holder::Flow(key.clone());
+                pending.entry(key.table).or_default().added.extend(rule.map(|rule| (holder(), rule)));
                 place
             }
         };
         self.set(place, Some(compiled));
+    }
+
+    /// Compiles the combinations of a conjunction in place of those before. `None`: it has no clauses any more.
+    fn join(&mut self, key: ConjunctionKey, clauses: Option<&Clauses<'_>>, pending: &mut BTreeMap<u8, Pending>) {
+        let changes = pending.entry(key.table).or_default();
+        let before = self.joined.remove(&key);
+        let combinations = clauses.map(Clauses::combinations).unwrap_or_default();
+        let place = before.as_ref().map(|before| before.place);
+        changes.removed.extend(before.into_iter().flat_map(|before| before.rules));
+        if combinations.is_empty() {
+            if let Some(place) = place {
+                self.set(place, None);
+                self.free.push(place);
+            }
+            return;
+        }
+        let place = place.unwrap_or_else(|| self.new_place());
+        let rules = combinations.into_iter().filter_map(|combination| {
+            // The search that follows has the conjunction, so it does not find it again.
+            let first = combination.with(Field::ConjId, 0);
+            Some((Holder::Conjunction(key), rule(&first, joined_rank(key.priority), place)?))
+        });
+        changes.added.extend(rules);
+        let steps = Box::new([Step::Join(key.id)]);
+        self.set(place, Some(Arc::new(CompiledFlow { steps, counters: FlowCounters::default() })));
+        self.joined.insert(key, Joined { place, rules: Vec::new() });
+    }
+
+    fn new_place(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.places += 1;
+            self.places - 1
+        })
     }
 
     fn set(&mut self, place: u32, flow: Option<Arc<CompiledFlow>>) {
@@ -151,11 +208,20 @@ impl FlowCompiler {
     fn change(&mut self, number: u8, changes: Pending) {
         let table = self.tables.entry(number).or_insert_with(|| Table::new(lookup_level()));
         let Pending { removed, added } = changes;
-        let (keys, rules): (Vec<_>, Vec<_>) = added.into_iter().unzip();
+        let (holders, rules): (Vec<_>, Vec<_>) = added.into_iter().unzip();
         let ids = table.change(&removed, rules);
-        for (key, id) in keys.iter().zip(ids) {
-            if let Some(known) = self.known.get_mut(key) {
-                known.rule = Some(id);
+        for (holder, id) in holders.iter().zip(ids) {
+            match holder {
+                Holder::Flow(key) => {
+                    if let Some(known) = self.known.get_mut(key) {
+                        known.rule = Some(id);
+                    }
+                }
+                Holder::Conjunction(key) => {
+                    if let Some(joined) = self.joined.get_mut(key) {
+                        joined.rules.push(id);
+                    }
+                }
             }
         }
         self.show(number);
@@ -188,9 +254,19 @@ impl FlowCompiler {
     }
 }
 
-/// Returns the rule of a flow; `None` if it matches no packet.
-fn rule(condition: &Match, priority: u16, result: u32) -> Option<Rule> {
-    let rule = Rule::new(priority.into(), result);
+/// Returns the rank of a flow's rule. It wins over combinations of its priority.
+fn rank(priority: u16) -> u32 {
+    2 * u32::from(priority) + 1
+}
+
+/// Returns the rank of the combinations of a conjunction.
+fn joined_rank(priority: u16) -> u32 {
+    2 * u32::from(priority)
+}
+
+/// Returns the rule of a condition; `None` if no packet matches it.
+fn rule(condition: &Match, rank: u32, result: u32) -> Option<Rule> {
+    let rule = Rule::new(rank, result);
     condition.tests().iter().try_fold(rule, add_test)
 }
 
@@ -213,6 +289,7 @@ fn add_test(mut rule: Rule, test: &FieldTest) -> Option<Rule> {
 /// Returns the columns of a whole field, the first bits first; `None` if no packet has it.
 fn columns(field: Field) -> Option<&'static [Column]> {
     Some(match field {
+        Field::ConjId => &[Column::Conjunction],
         Field::PktMark => &[Column::Mark],
         Field::Reg0 => &[Column::Reg0],
         Field::Reg1 => &[Column::Reg1],
@@ -244,8 +321,7 @@ fn columns(field: Field) -> Option<&'static [Column]> {
         Field::IcmpType => &[Column::IcmpType],
         Field::IcmpCode => &[Column::IcmpCode],
         Field::NdTarget => &Column::ND_TARGET,
-        Field::ConjId
-        | Field::VlanVid
+        Field::VlanVid
         | Field::VlanPcp
         | Field::IpDscp
         | Field::IpEcn

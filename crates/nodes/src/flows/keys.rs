@@ -19,7 +19,7 @@ pub(super) struct Group<'a, 't> {
 /// Returns whether a column is read from a packet's headers.
 pub(super) fn needs_headers(column: Column) -> bool {
     let is_register = Column::REGISTERS.contains(&column);
-    !is_register && !matches!(column, Column::InPort | Column::Mark | Column::ConnectionState)
+    !is_register && !matches!(column, Column::InPort | Column::Mark | Column::Conjunction | Column::ConnectionState)
 }
 
 /// Fills these columns with the keys of a group.
@@ -35,6 +35,7 @@ impl Group<'_, '_> {
         match column {
             Column::InPort => self.each_state(values, |state| state.lookup_port.into()),
             Column::Mark => self.each(values, |id, _| self.packets.mark_of(id)),
+            Column::Conjunction => self.each_state(values, |state| state.conjunction),
             Column::ConnectionState => values.fill(0),
             Column::Vlan => self.each(values, |id, headers| tag_of(self.packets, id, headers, self.has_vlans).into()),
             Column::EthDstHigh => self.each(values, |id, _| self.half(id, 0)),

@@ -57,14 +57,26 @@ pub(super) enum Step {
     InPort,
     Normal,
     Flood,
-    Set { field: Field, value: u128, mask: u128 },
-    Move { from: Subfield, to: Subfield },
+    Set {
+        field: Field,
+        value: u128,
+        mask: u128,
+    },
+    Move {
+        from: Subfield,
+        to: Subfield,
+    },
     DecTtl,
     PushVlan(u16),
     StripVlan,
+    /// Searches in the same table again, as a packet of this conjunction.
+    Join(u32),
     Goto(u8),
     Meter(Arc<Policer>),
-    Resubmit { port: Option<PortNumber>, table: u8 },
+    Resubmit {
+        port: Option<PortNumber>,
+        table: u8,
+    },
 }
 
 impl Step {
@@ -88,7 +100,7 @@ impl Step {
             Action::GotoTable(table) => Step::Goto(table),
             Action::Resubmit { port, table: to } => Step::Resubmit { port, table: to.unwrap_or(table) },
             Action::Meter(number) => Step::Meter(meters.policer(number)?),
-            // Flow tables refuse it.
+            // Packets match its combinations in its place.
             Action::Conjunction { .. } => return None,
         })
     }
@@ -106,6 +118,7 @@ impl Step {
             | Step::InPort
             | Step::Normal
             | Step::Flood
+            | Step::Join(_)
             | Step::Goto(_)
             | Step::Meter(_)
             | Step::Resubmit { .. } => false,

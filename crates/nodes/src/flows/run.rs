@@ -120,7 +120,7 @@ impl Run<'_, '_> {
     #[inline]
     fn found(&mut self, packets: &mut Packets<'_>, id: PacketId, flow: Option<u32>) {
         let state = &mut self.work.states[id.index()];
-        state.lookup_port = state.facts.in_port;
+        state.conjunction = 0;
         let outcome = if let Some(flow) = flow {
             self.work.hits.push(Hit { flow, id });
             let frame = Frame { flow, next: 0, depth: state.depth, table: state.table, parent: state.frame };
@@ -243,6 +243,11 @@ impl Run<'_, '_> {
                 },
                 Step::Meter(meter) if meter.admits(packets, id) => true,
                 Step::Meter(_) => return Outcome::Failed(Reason::FlowMeter),
+                Step::Join(conjunction) => {
+                    self.work.states[id.index()].conjunction = *conjunction;
+                    self.work.waiting.push(id);
+                    return Outcome::Waits;
+                }
                 Step::Goto(table) => return self.call(id, frame, is_last, *table, None),
                 Step::Resubmit { port, table } => return self.call(id, frame, is_last, *table, *port),
             };

@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) facts: Facts,
     /// Number of the port that the next search has in place of the packet's own.
     pub(super) lookup_port: u16,
+    /// Conjunction that a search has found, for the next search in the same table; 0 for none.
+    pub(super) conjunction: u32,
     /// The table of the next search.
     pub(super) table: u8,
     /// The list of actions that waits, as an index of [`Frames`].
@@ -46,6 +48,7 @@ impl State {
     pub(super) const NEW: State = State {
         facts: Facts { in_port: 0, registers: [0; 8] },
         lookup_port: 0,
+        conjunction: 0,
         table: 0,
         frame: NO_FRAME,
         calls: 0,

@@ -185,6 +185,57 @@ fn calls_have_limits() {
     compare(&[(0..253).map(waits).collect(), vec![to_end]].concat(), vec![vec![(0, plain(1))]]);
 }
 
+/// Clauses of two priorities, a flow that wins over them, and a search from another port. Then a clause goes.
+#[test]
+fn conjunctions_follow_their_clauses() {
+    let part = |id, clause, clauses| vec![Action::Conjunction { id, clause, clauses }];
+    let src = |last: u128| Match::new().with(Field::EthSrc, 0x0200_0000_0000 + last);
+    let ends = |last: u128| {
+        let mut end = Match::new();
+        end.set(Field::EthDst, last, 0xff);
+        end
+    };
+    let joined = |id: u128, port| flow(1, 1, Match::new().with(Field::ConjId, id), vec![output(port)]);
+    let mut flows = vec![
+        flow(0, 1, Match::new(), vec![Action::Resubmit { port: Some(PortNumber(4)), table: Some(1) }, output(4)]),
+        flow(1, 7, src(1), part(5, 0, 3)),
+        flow(1, 7, src(2), part(5, 0, 3)),
+        flow(1, 7, ends(1), part(5, 1, 3)),
+        flow(1, 7, Match::new().with(Field::InPort, 4), part(5, 2, 3)),
+        flow(1, 7, src(2).with(Field::EthDst, 0x0200_0000_0101), vec![Action::Normal]),
+        flow(1, 3, src(1), part(6, 0, 2)),
+        flow(1, 3, Match::new().with(Field::EthType, 0x88b5), part(6, 1, 2)),
+        joined(5, 2),
+        joined(6, 3),
+        flow(1, 0, Match::new(), vec![Action::InPort]),
+    ];
+    let frame =
+        |src: u8, high: u8, low: u8| [&[2, 0, 0, 0, high, low, 2, 0, 0, 0, 0, src, 0x88, 0xb5][..], &[0; 46]].concat();
+    let frames: Vec<_> =
+        (0..3).flat_map(|src| [(0, 1), (1, 1), (0, 2)].map(|(high, low)| (0, frame(src, high, low)))).collect();
+    compare(&flows, vec![frames.clone()]);
+    let outputs = |rig: &mut Rig| -> Vec<usize> {
+        let packets = frames.iter().map(|(port, bytes)| Carried::plain(*port, bytes.clone())).collect();
+        rig.send(packets).iter().map(Vec::len).collect()
+    };
+    let mut rig = Rig::new();
+    rig.publish(&flows);
+    assert_eq!(outputs(&mut rig), [4, 3, 1, 9, 1]);
+    flows.retain(|flow| flow.key.condition != ends(1));
+    rig.publish(&flows);
+    assert_eq!(outputs(&mut rig), [5, 0, 3, 9, 1]);
+    compare(&flows, vec![frames.clone()]);
+    // A clause becomes another flow, and one of them a clause.
+    flows[1].actions = vec![output(2)];
+    flows[5].actions = part(6, 0, 2);
+    rig.publish(&flows);
+    let changed = outputs(&mut rig);
+    let mut fresh = Rig::new();
+    fresh.publish(&flows);
+    assert_eq!(changed, outputs(&mut fresh));
+    compare(&flows, vec![frames.clone()]);
+}
+
 #[test]
 fn rounds_have_a_limit() {
     let mut rig = Rig::new();

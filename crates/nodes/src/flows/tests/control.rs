@@ -44,7 +44,6 @@ fn a_change_is_made_or_not() {
     let rcu = Rcu::new();
     let control = FlowControl::new(settings(&["actions=normal"]), &rcu).unwrap();
     assert!(!add_lines(&control, "in_port=vm1,actions=vm2\nactions=drop"), "the file has this flow");
-    assert!(!add_lines(&control, "in_port=vm1,actions=conjunction(1,1/2)"));
     assert!(!add_lines(&control, "in_port=vm1,actions=meter:1,vm2"), "there is no meter");
     assert_eq!(count(&control), 1);
     assert!(FlowControl::new(settings(&["in_port=vm9,actions=normal"]), &rcu).is_err());

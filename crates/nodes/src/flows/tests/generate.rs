@@ -216,6 +216,27 @@ pub(super) fn flow(table: u8, priority: u16, condition: Match, actions: Vec<Acti
     }
 }
 
+/// The flows of a conjunction, and one for its packets. A priority has one conjunction in each table: of
+/// several, any would be right.
+fn conjunction() -> impl Strategy<Value = Vec<Flow>> {
+    let clauses = vec(vec(condition(), 1..4), 2..4);
+    (0..3_u8, 1..4_u16, clauses, 0..4_u16, condition(), vec(action(3), 1..4)).prop_map(
+        |(table, priority, clauses, own, condition, mut actions)| {
+            let id = 10 + u32::from(priority);
+            let count = u8::try_from(clauses.len()).unwrap();
+            let mut all = Vec::new();
+            for (clause, conditions) in (0..).zip(clauses) {
+                let part = Action::Conjunction { id, clause, clauses: count };
+                all.extend(conditions.into_iter().map(|condition| flow(table, priority, condition, vec![part])));
+            }
+            actions.retain(|action| !matches!(action, Action::Resubmit { .. } | Action::GotoTable(_)));
+            let condition = if own == 0 { condition } else { Match::new() };
+            all.push(flow(table, own, condition.with(Field::ConjId, id.into()), actions));
+            all
+        },
+    )
+}
+
 /// Flows of up to four tables.
 pub(super) fn flows() -> impl Strategy<Value = Vec<Flow>> {
     let one = (0..4_u8).prop_flat_map(|table| {
@@ -242,8 +263,10 @@ pub(super) fn flows() -> impl Strategy<Value = Vec<Flow>> {
         };
         vec![on(first, 1, 0), on(second, 2, 1), on(third, 3, 2)]
     });
-    (vec(one, 1..24), rest).prop_map(|(flows, mut all)| {
+    let joined = || proptest::option::of(conjunction());
+    (vec(one, 1..24), rest, joined(), joined()).prop_map(|(flows, mut all, first, second)| {
         all.extend(flows);
+        all.extend([first, second].into_iter().flatten().flatten());
         let mut flows = all;
         let mut keys = std::collections::HashSet::new();
         flows.retain(|flow| keys.insert(flow.key.clone()));

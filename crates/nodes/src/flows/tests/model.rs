@@ -1,9 +1,9 @@
 //! A model of flow tables: slow and obvious. It runs one packet after the other, searches lists, moves
 //! bytes, and sums each checksum anew.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use straightline_flow::{Action, Field, Flow, PortNumber, Subfield};
+use straightline_flow::{Action, ConjunctionKey, Field, Flow, PortNumber, Subfield};
 use straightline_packet::Reason;
 use straightline_wire::checksum::{add, sum};
 use straightline_wire::crc32c::crc32c;
@@ -405,18 +405,37 @@ impl Packet {
     }
 }
 
-/// Returns the flow that a packet matches, and its place.
-fn find<'a>(flows: &'a [Flow], table: u8, packet: &Packet) -> Option<(usize, &'a Flow)> {
+/// Returns the flow that a packet matches, and its place. `conjunction` is the value of `conj_id`.
+fn find<'a>(flows: &'a [Flow], table: u8, packet: &Packet, conjunction: u32) -> Option<(usize, &'a Flow)> {
     let is_fragment = packet.read(Field::IpFrag) > 0;
     let read = |field| match field {
+        Field::ConjId => conjunction.into(),
         // Flows see no transport fields of fragments.
         Field::TpSrc | Field::TpDst | Field::IcmpType | Field::IcmpCode if is_fragment => 0,
         field => packet.read(field),
     };
     let is_match = |flow: &Flow| flow.key.table == table && flow.key.condition.accepts(read);
-    let matching = flows.iter().enumerate().filter(|(_, flow)| is_match(flow));
+    let (clauses, others): (Vec<_>, Vec<_>) =
+        flows.iter().enumerate().filter(|(_, flow)| is_match(flow)).partition(|(_, flow)| flow.is_clause());
     // The first one of several with the greatest priority.
-    matching.reduce(|best, other| if other.1.key.priority > best.1.key.priority { other } else { best })
+    let greater = |best: (usize, &'a Flow), other: (usize, &'a Flow)| {
+        if other.1.key.priority > best.1.key.priority { other } else { best }
+    };
+    let best = others.into_iter().reduce(greater);
+    if conjunction > 0 {
+        return best;
+    }
+    let mut seen: HashMap<_, HashSet<u8>> = HashMap::new();
+    for (key, clause) in clauses.iter().flat_map(|(_, flow)| flow.conjunctions()) {
+        seen.entry(key).or_default().insert(clause);
+    }
+    let is_complete = |(key, clauses): &(ConjunctionKey, HashSet<u8>)| {
+        clauses.len() == usize::from(key.clauses) && best.is_none_or(|(_, flow)| key.priority > flow.key.priority)
+    };
+    match seen.into_iter().filter(is_complete).max_by_key(|(key, _)| key.priority) {
+        Some((key, _)) => find(flows, table, packet, key.id),
+        None => best,
+    }
 }
 
 /// The way of one packet.
@@ -450,7 +469,7 @@ impl<'a> Way<'a> {
     fn search(&mut self, table: u8, port: u16, depth: usize, waiting: usize) -> Result<(), Reason> {
         let mut seen = self.packet.clone();
         seen.in_port = port;
-        let Some((at, flow)) = find(self.flows, table, &seen) else {
+        let Some((at, flow)) = find(self.flows, table, &seen, 0) else {
             if waiting == 0 && self.outputs.is_empty() {
                 self.unsent = Reason::NoFlow;
             }
@@ -495,7 +514,8 @@ impl<'a> Way<'a> {
                     let port = port.map_or(self.packet.in_port, |port| port.0);
                     self.call(flow, at, table.unwrap_or(flow.key.table), port, depth, waiting)?;
                 }
-                Action::Conjunction { .. } | Action::Meter(_) => unreachable!("not generated"),
+                Action::Conjunction { .. } => unreachable!("clauses are not found"),
+                Action::Meter(_) => unreachable!("not generated"),
             }
         }
         Ok(())
