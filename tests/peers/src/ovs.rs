@@ -163,17 +163,12 @@ impl<'lab> Ovs<'lab> {
 
     /// Returns the statistics of the polling thread.
     pub(crate) fn performance(&self) -> Result<String> {
-        self.control("dpif-netdev/pmd-perf-show")
+        control(self.lab, "dpif-netdev/pmd-perf-show")
     }
 
     /// Sets the statistics of the polling thread to zero.
     pub(crate) fn clear_performance(&self) -> Result<()> {
-        self.control("dpif-netdev/pmd-stats-clear").map(drop)
-    }
-
-    fn control(&self, what: &str) -> Result<String> {
-        let mut command = here(self.lab, "ovs-appctl");
-        must(command.arg("-t").arg(folder(self.lab).join("vs.ctl")).arg(what))
+        control(self.lab, "dpif-netdev/pmd-stats-clear").map(drop)
     }
 
     /// Returns the packets that came from the guests at `a` and at `b`. (For listening vhost ports,
@@ -301,6 +296,11 @@ impl<'lab> PlainOvs<'lab> {
         openflow(self.lab, what, args)
     }
 
+    /// Runs `ovs-appctl` with this command.
+    pub(crate) fn control(&self, what: &str) -> Result<String> {
+        control(self.lab, what)
+    }
+
     /// Adds a port with these settings. Its device listens on a stream socket, where each frame
     /// follows its length.
     pub(crate) fn add_stream(&self, bridge: &str, port: &str, settings: &[String]) -> Result<()> {
@@ -407,6 +407,11 @@ fn openflow(lab: &Lab, what: &[&str], args: &[&str]) -> Result<String> {
     let mut command = here(lab, "ovs-ofctl");
     let bridge = format!("unix:{}", folder(lab).join("br0.mgmt").display());
     must(command.args(what).arg(bridge).args(args))
+}
+
+fn control(lab: &Lab, what: &str) -> Result<String> {
+    let mut command = here(lab, "ovs-appctl");
+    must(command.arg("-t").arg(folder(lab).join("vs.ctl")).arg(what))
 }
 
 fn must(command: &mut Command) -> Result<String> {

@@ -1,18 +1,15 @@
-//! Flow tables beside Open vSwitch's: the same files of flows and the same changes. Both dump the same
-//! lines. Each run has other flows; its seed is printed.
+//! The same files of flows and the same changes: both dump the same lines.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use straightline_report::random::Random;
 
+use super::{new_seed, pick};
 use crate::lab::Lab;
-use crate::machine::Need;
 use crate::ovs::PlainOvs;
-use crate::runner::{Test, beside_others};
 use crate::say::say;
 use crate::switch::{Port, Switch};
 
@@ -34,12 +31,8 @@ icmp6,icmp_type=135,icmp_code=0,nd_target=fe80::1,nd_sll=00:00:00:00:00:09,actio
 conj_id=5,ip,actions=1
 ";
 
-pub(super) fn tests() -> Vec<Test> {
-    beside_others(vec![Test::new("flows_ovs", &[Need::PlainOvs], same_lines)])
-}
-
-fn same_lines(lab: &Lab) -> Result<()> {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+pub(super) fn same_lines(lab: &Lab) -> Result<()> {
+    let seed = new_seed()?;
     say!("flows of seed {seed}");
     let mut ovs = PlainOvs::start(lab)?;
     ovs.add_bridge("br0")?;
@@ -93,10 +86,6 @@ fn compare(ovs: &PlainOvs<'_>, switch: &Switch<'_>, what: &str) -> Result<()> {
     );
     ensure!(!theirs.is_empty(), "after {what}: no flows");
     Ok(())
-}
-
-fn pick<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
-    words[usize::try_from(random.below(words.len() as u64)).unwrap_or(0)]
 }
 
 /// Returns a condition, and the protocol of its packets.
