@@ -63,7 +63,9 @@ pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};
 pub use right::Right;
 pub use runtime::{Cleared, Node, Runtime, Worker};
 pub use status::{BridgeMoves, ConfigurationFile, Privileges, Stalls, Status};
-pub use table::{AllowedAddress, Cell, GroupMember, MirroredTo, MulticastRouter, Row, Table, TableRequest};
+pub use table::{
+    AllowedAddress, Cell, FirewallRule, GroupMember, MirroredTo, MulticastRouter, Row, Table, TableRequest,
+};
 pub use tables::{TableSummary, Tables};
 pub use trace::{Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep};
 

@@ -5,7 +5,7 @@ mod row;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::count;
-pub use row::{AllowedAddress, Cell, GroupMember, MirroredTo, MulticastRouter, Row};
+pub use row::{AllowedAddress, Cell, FirewallRule, GroupMember, MirroredTo, MulticastRouter, Row};
 
 /// The arguments of the request `table`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
-use straightline_api::EventKind;
+use straightline_api::{EventKind, FirewallRule, Row};
 use straightline_conntrack::{Connection, Counts, PortShare, Secret, Settings, Table};
 use straightline_firewall::{
     Definitions, Direction, Flow, Level, Policies, Policy, PolicyError, PortGroups, RuleIndex,
 };
 use straightline_graph::clock::{cycles, whole_seconds};
-use straightline_graph::{NodeControl, TableEvent, TableView};
+use straightline_graph::{NodeControl, Rows, TableEvent, TableView};
 use straightline_packet::{IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
 
 /// Denials of a port that wait to become events. Further ones are only counted.
@@ -365,8 +365,22 @@ impl NodeControl for FirewallControl {
         self.publish(&state);
     }
 
-    fn is_table(&self) -> bool {
-        false
+    fn rows(&self, _view: &TableView<'_>, rows: &mut Rows) {
+        let state = self.lock();
+        for (nth, (_, PortRules { name, policy, notes, .. })) in state.ports.iter().enumerate() {
+            for (at, (rule, packets)) in policy.rules().iter().zip(&notes.packets).enumerate() {
+                let row = || FirewallRule {
+                    port: name.clone(),
+                    direction: rule.direction.as_str().to_owned(),
+                    name: rule.label(),
+                    rule: rule.text.clone(),
+                    allows: rule.allows(),
+                    packets: packets.load(Ordering::Relaxed),
+                };
+                // They stand in the order in which they are tried.
+                rows.add(|| format!("{nth:05} {at:05}"), || Row::FirewallRule(row()));
+            }
+        }
     }
 
     fn events(&self, _view: &TableView<'_>) -> Vec<TableEvent> {

@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use foldhash::fast::FixedState;
 
 use straightline_conntrack::{Ends, Key, Segment, Side};
-use straightline_packet::{Checksum, PacketId, Packets};
-use straightline_wire::{EtherType, IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp};
+use straightline_packet::{Checksum, Offload, PacketId, Packets};
+use straightline_wire::{EtherType, IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
 
 use crate::headers::{ANY_FRAGMENT, Headers, LATER_FRAGMENT, Network, TAG_PRESENT, Transport};
 
@@ -78,6 +78,10 @@ pub(super) struct Fragment {
 
 const SCTP: u8 = 132;
 const FRAGMENT_HEADER: u8 = 44;
+const SCTP_CHECKSUM: usize = 8;
+/// Options by which a packet of IPv4 names further hops: its destination is not the last one (RFC 791,
+/// 3.1).
+const SOURCE_ROUTES: [u8; 2] = [131, 137];
 /// Type of frames that have a length in its place.
 const LLC: u16 = 0x05ff;
 /// Kind of the option that has the window scale.
@@ -156,9 +160,12 @@ impl Facts {
             return Facts::Frame(EtherType::VLAN);
         }
         let is_ip = matches!(EtherType(headers.ether_type), EtherType::IPV4 | EtherType::IPV6);
-        if !is_ip || usize::from(headers.l3) != ethernet::LEN {
-            // An LLC frame may carry IP, but no guest sends it so.
-            return Facts::Frame(EtherType(if is_ip { LLC } else { headers.ether_type }));
+        if usize::from(headers.l3) != ethernet::LEN {
+            // An LLC frame may carry IP or ARP, but no guest sends it so.
+            return Facts::Frame(EtherType(LLC));
+        }
+        if !is_ip {
+            return Facts::Frame(EtherType(headers.ether_type));
         }
         let is_whole = matches!(headers.network, Network::Ipv4 | Network::Ipv6) && !headers.is_cut && !headers.is_split;
         if !is_whole {
@@ -167,16 +174,14 @@ impl Facts {
         let vlan = packets.vlan(id).map_or(0, |vlan| vlan.id.get());
         let packet = Packet { head: packets.head(id), headers: &headers, vlan };
         let facts = packet.facts();
-        // The bytes that were read must arrive unchanged.
-        let read_to = usize::from(headers.l4.max(headers.l3)) + usize::from(packet.read_behind_l4());
-        match packets.offload(id).checksum {
-            Checksum::Partial { start, offset } => {
-                let field = usize::from(start) + usize::from(offset);
-                let is_own = field == usize::from(headers.l4) + packet.checksum_offset();
-                if field < read_to && !is_own { Facts::Damaged } else { facts }
-            }
-            Checksum::Complete | Checksum::Verified => facts,
-        }
+        let Offload { checksum, gso } = packets.offload(id);
+        // The bytes that were read must arrive unchanged, but for the checksum of the transport.
+        let changes = match checksum {
+            Checksum::Partial { start, offset } => packet.checksum() != Some(usize::from(start) + usize::from(offset)),
+            Checksum::Complete | Checksum::Verified => false,
+        };
+        let is_other = gso.is_some_and(|gso| (gso.l3, gso.l4) != (headers.l3, headers.l4) || gso.outer.is_some());
+        if changes || is_other { Facts::Damaged } else { facts }
     }
 }
 
@@ -192,8 +197,8 @@ impl Packet<'_> {
         let headers = self.headers;
         let Some(mut flow) = self.ends() else { return Facts::Damaged };
         let is_many = self.head[0] & 1 == 1 || is_many(&flow);
-        if headers.is_routed {
-            // The last destination is another one.
+        // The last destination is another one.
+        if headers.is_routed || self.has_source_route() {
             return Facts::Damaged;
         }
         if headers.fragment & ANY_FRAGMENT != 0 {
@@ -239,6 +244,30 @@ impl Packet<'_> {
             _ => (true, *self.head.get(l3 + 8..)?.first_chunk()?, *self.head.get(l3 + 24..)?.first_chunk()?),
         };
         Some(Flow { is_ipv6, protocol, vlan, hops: headers.ttl, src, dst, ..Flow::default() })
+    }
+
+    /// Returns whether the options of IPv4 name further hops, or cannot be read.
+    fn has_source_route(&self) -> bool {
+        if self.headers.network != Network::Ipv4 {
+            return false;
+        }
+        let l3 = usize::from(self.headers.l3);
+        let header = self.head.get(l3..).and_then(|rest| ipv4::Header::new_checked(rest).ok());
+        let Some(header) = header else { return true };
+        let mut options = header.options();
+        loop {
+            match *options {
+                [] | [0, ..] => return false,
+                [1, ..] => options = &options[1..],
+                [kind, len, ..] if len >= 2 && !SOURCE_ROUTES.contains(&kind) => {
+                    match options.get(usize::from(len)..) {
+                        Some(rest) => options = rest,
+                        None => return true,
+                    }
+                }
+                _ => return true,
+            }
+        }
     }
 
     /// Returns the place of a fragment, and where its bytes begin.
@@ -395,25 +424,16 @@ impl Packet<'_> {
         Some((about, seq))
     }
 
-    /// Returns the number of bytes of the transport header that were read.
-    fn read_behind_l4(&self) -> u16 {
-        match self.headers.transport {
-            Transport::Tcp => 60,
-            Transport::Udp | Transport::Sctp => 4,
-            Transport::Icmp4 | Transport::Icmp6 => u16::MAX / 2,
-            Transport::None | Transport::DamagedTcp => 0,
-        }
-    }
-
-    /// Returns the offset of the transport's own checksum, which its sender may leave to be finished.
-    fn checksum_offset(&self) -> usize {
-        match self.headers.transport {
+    /// Returns the place of the transport's checksum, which its sender may leave to be finished.
+    fn checksum(&self) -> Option<usize> {
+        let offset = match self.headers.transport {
             Transport::Tcp => tcp::CHECKSUM,
-            Transport::Udp => 6,
-            Transport::Sctp => 8,
-            Transport::Icmp4 | Transport::Icmp6 => 2,
-            Transport::None | Transport::DamagedTcp => usize::MAX / 2,
-        }
+            Transport::Udp => udp::CHECKSUM,
+            Transport::Sctp => SCTP_CHECKSUM,
+            Transport::Icmp4 | Transport::Icmp6 => icmpv4::CHECKSUM,
+            Transport::None | Transport::DamagedTcp => return None,
+        };
+        Some(usize::from(self.headers.l4) + offset)
     }
 
     fn half(&self, at: usize) -> u16 {

@@ -2,7 +2,7 @@
 //! facts lie at fixed places.
 
 use straightline_conntrack::{Ends, Key, Segment, Side, Transport};
-use straightline_packet::{Checksum, PacketId, Packets};
+use straightline_packet::{Checksum, Offload, PacketId, Packets};
 use straightline_wire::tcp::Flags;
 use straightline_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, tcp, udp};
 
@@ -27,10 +27,12 @@ pub(super) fn plain(packets: &Packets<'_>, id: PacketId, port: u16, sender: Side
     }
     let vlan = packets.vlan(id).map_or(0, |vlan| vlan.id.get());
     let left = (packets.len(id) as usize).checked_sub(L3)?;
-    let partial = match packets.offload(id).checksum {
+    let Offload { checksum, gso } = packets.offload(id);
+    let partial = match checksum {
         Checksum::Partial { start, offset } => Some(usize::from(start) + usize::from(offset)),
         Checksum::Complete | Checksum::Verified => None,
     };
+    let is_at = |l4: usize| gso.is_none_or(|gso| usize::from(gso.l4) == l4 && gso.outer.is_none());
     match EtherType(half(front, 12)) {
         EtherType::IPV4 if front[L3] == IPV4_WITHOUT_OPTIONS => {
             const L4: usize = L3 + ipv4::MIN_LEN;
@@ -38,7 +40,7 @@ pub(super) fn plain(packets: &Packets<'_>, id: PacketId, port: u16, sender: Side
             let is_fragment = half(front, L3 + 6) & 0x3fff != 0;
             let (src, dst) = (four(front, L3 + 12), four(front, L3 + 16));
             // Classes D and E, and the broadcast address; no source at all.
-            if is_fragment || total > left || dst[0] >= 224 || src == [0; 4] {
+            if is_fragment || !is_at(L4) || total > left || dst[0] >= 224 || src == [0; 4] {
                 return None;
             }
             let protocol = IpProtocol(front[L3 + 9]);
@@ -51,7 +53,7 @@ pub(super) fn plain(packets: &Packets<'_>, id: PacketId, port: u16, sender: Side
             let front = head.first_chunk::<{ L4 + udp::LEN }>()?;
             let payload = usize::from(half(front, L3 + 4));
             let (src, dst) = (sixteen(front, L3 + 8), sixteen(front, L3 + 24));
-            if front[L3] >> 4 != 6 || ipv6::LEN + payload > left || dst[0] == 0xff || src == [0; 16] {
+            if front[L3] >> 4 != 6 || !is_at(L4) || ipv6::LEN + payload > left || dst[0] == 0xff || src == [0; 16] {
                 return None;
             }
             let protocol = IpProtocol(front[L3 + 6]);

@@ -227,6 +227,19 @@ fn frames_that_hide_something_drop() {
     fragment.truncate(14 + 20 + 4);
     fragment[17] = 24;
     assert!(!rig.sends(fragment), "a first fragment without its ports");
+    let mut routed = [&good[..34], &[131, 7, 4, 10, 0, 0, 9, 0], &good[34..]].concat();
+    routed[14] = 0x47;
+    routed[17] += 8;
+    assert!(!rig.sends(routed.clone()), "a source route");
+    routed[34] = 148;
+    routed[35] = 8;
+    assert!(rig.sends(routed), "another option");
+    for (start, offset) in [(14, 12), (14, 16), (34, 0), (34, 2), (0, 26)] {
+        let offload = Offload { checksum: Partial { start, offset }, gso: None };
+        rig.sources[0].send(vec![Carried { port: 0, bytes: good.clone(), offload }]);
+        rig.worker.turn();
+        assert!(rig.taken[0].take().is_empty(), "a checksum at {start} + {offset}");
+    }
     let mut lldp = good;
     lldp[12..14].copy_from_slice(&[0x88, 0xcc]);
     assert!(!rig.sends(lldp));
@@ -346,5 +359,29 @@ proptest! {
                 assert_eq!((flow.key(7, sender), super::transport(&flow)), (key, transport));
             }
         });
+    }
+}
+
+/// Frames whose headers are not what they say, among them ICMP errors, fragments and extension headers.
+fn wild_frames() -> impl Strategy<Value = Vec<u8>> {
+    let more = prop::collection::vec(any::<u8>(), 0..90);
+    (frames(), any::<bool>(), any::<u8>(), more).prop_map(|((mut bytes, _), is_v4, kind, more)| {
+        if let Some(byte) = bytes.get_mut(if is_v4 { 23 } else { 20 }) {
+            *byte = kind;
+        }
+        let at = bytes.len().min(34);
+        bytes.splice(at..at, more);
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    #[test]
+    fn any_bytes_pass_or_drop(frames in prop::collection::vec(wild_frames(), 200)) {
+        let mut rig = Rig::new(&["any from any", "ethertype llc"], &["any to any"]);
+        rig.pass(Direction::In, frames.clone());
+        rig.pass(Direction::Out, frames);
     }
 }

@@ -22,6 +22,8 @@ pub enum Row {
     OwnAddress(OwnAddress),
     /// Addresses that a port's guest may claim.
     AllowedAddress(AllowedAddress),
+    /// A rule of a port's groups.
+    FirewallRule(FirewallRule),
     /// A port that gets copies.
     MirroredTo(MirroredTo),
     /// A port whose guests listen to a multicast group.
@@ -44,6 +46,24 @@ pub enum Row {
 pub struct AllowedAddress {
     /// A MAC or IP address, or a prefix with its length.
     pub address: String,
+}
+
+/// A rule that decides about packets of a port with groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FirewallRule {
+    /// The port.
+    pub port: String,
+    /// `out`: sent by the port; `in`: sent to it.
+    pub direction: String,
+    /// The name of the rule, as connections and events show it.
+    pub name: String,
+    /// The rule.
+    pub rule: String,
+    /// Whether it lets packets pass.
+    pub allows: bool,
+    /// The packets that it has decided about: the first one of each connection, and single ones.
+    pub packets: u64,
 }
 
 /// A port that gets copies of packets.
@@ -161,6 +181,13 @@ impl Row {
                 (">age", known(row.age_s)),
             ],
             Self::AllowedAddress(row) => vec![("<allowed address", row.address.clone())],
+            Self::FirewallRule(row) => vec![
+                ("<port", row.port.clone()),
+                ("<way", row.direction.clone()),
+                ("<name", row.name.clone()),
+                (">packets", row.packets.to_string()),
+                ("<rule", row.rule.clone()),
+            ],
             Self::MirroredTo(row) => vec![("<copies go to", row.port.clone())],
             Self::GroupMember(row) => vec![
                 (">vlan", row.vlan.map_or_else(String::new, |vlan| vlan.to_string())),
