@@ -77,10 +77,13 @@ export function sortable(table, current) {
   }
 }
 
-// Names the limits of a port, a line for each: "rate in 1 Gbit/s". They do not change from second to second.
+// Names the limits and groups of a port, a line for each: "rate in 1 Gbit/s". They do not change from
+// second to second.
 function limits(port) {
-  const lines = [["in", port.rate_in], ["out", port.rate_out]].filter(([, rate]) => rate);
-  return lines.map(([name, rate]) => `rate ${name} ${rate.limit}`).join("\n");
+  const rates = [["in", port.rate_in], ["out", port.rate_out]].filter(([, rate]) => rate);
+  const lines = rates.map(([name, rate]) => `rate ${name} ${rate.limit}`);
+  if (port.groups) lines.push(`groups ${port.groups.names.join(", ")}`);
+  return lines.join("\n");
 }
 
 // Describes what the limits of a port have done: "rate in 1 Gbit/s, waited 12 times for 340 ms".
@@ -91,7 +94,10 @@ function limitsUse(port) {
     const dropped = rate.dropped > 0 ? `, ${rate.dropped} packets dropped` : "";
     return [`${name} ${rate.limit}${waited}${dropped}`];
   };
-  return [...describe("rate in", port.rate_in), ...describe("rate out", port.rate_out)].join("\n");
+  const { groups } = port;
+  const refused = groups?.refused > 0 ? `, ${groups.refused} refused` : "";
+  const connections = groups ? [`${groups.connections} of ${groups.most} connections${refused}`] : [];
+  return [...describe("rate in", port.rate_in), ...describe("rate out", port.rate_out), ...connections].join("\n");
 }
 
 // Shows the ports: [{name, kind, link, reason, rates, curve}].

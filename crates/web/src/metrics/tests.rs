@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use straightline_api::{
-    Addresses, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, OwnAddress, Port, PortRate,
-    Queue, Runtime, Stalls, Status, Tunnel, Worker,
+    Addresses, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, OwnAddress, Port, PortGroups,
+    PortRate, Queue, Runtime, Stalls, Status, Tunnel, Worker,
 };
 
 use super::*;
@@ -23,6 +23,7 @@ fn everything() -> Answers {
         drops: [("too-big".to_owned(), 3), ("runt".to_owned(), 2)].into(),
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         addresses: Some(Addresses { learned: 5, refused: 1 }),
+        groups: Some(PortGroups { connections: 3, most: 10_000, refused: 4, ..PortGroups::default() }),
         rate_in: Some(PortRate { bits: Some(8000), waited_ms: 1500, ..PortRate::default() }),
         rate_out: Some(PortRate { dropped: 9, ..PortRate::default() }),
         device: Some(device),
@@ -147,6 +148,8 @@ fn samples_have_the_values_of_the_answers() {
         "straightline_worker_seconds_total{worker=\"0\",state=\"busy\"} 1.5",
         "straightline_port_rate_limit_bytes{port=\"vm1\",direction=\"in\"} 1000",
         "straightline_port_rate_waited_seconds_total{port=\"vm1\",direction=\"in\"} 1.5",
+        "straightline_port_connections{port=\"vm1\"} 3",
+        "straightline_port_connections_refused_total{port=\"vm1\"} 4",
         "straightline_port_rate_dropped_total{port=\"vm1\",direction=\"out\"} 9",
         "straightline_neighbours{underlay=\"wan\",state=\"asked\"} 2",
         "straightline_duplicate_addresses{underlay=\"wan\"} 1",
