@@ -6,108 +6,19 @@ mod generate;
 mod model;
 mod offload;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use straightline_flow::{Flow, FlowCommand, FlowMod, FlowTables, Owner, PortNumber};
-use straightline_graph::{EpollWaiter, Graph, Idle, Port, Worker};
-use straightline_packet::{Arena, Drops, HEAD, Offload, Settings, SourceQueueId, Turn};
-use straightline_testing::memory::Memory;
+use straightline_graph::{EpollWaiter, Graph, Idle, Worker};
+use straightline_packet::{Arena, Drops, Settings};
+pub(super) use straightline_testing::ports::Carried;
+use straightline_testing::ports::{Source, Taken};
 
 use super::*;
 
 /// Ports of the tests; their numbers in flows count from 1.
 pub(super) const PORTS: u16 = 4;
-
-/// A packet that a port receives or gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Carried {
-    pub(super) port: u16,
-    pub(super) bytes: Vec<u8>,
-    pub(super) offload: Offload,
-}
-
-impl Carried {
-    pub(super) fn plain(port: u16, bytes: Vec<u8>) -> Self {
-        Carried { port, bytes, offload: Offload::default() }
-    }
-}
-
-/// A port that receives its packets in one batch. What does not fit into a head becomes a body.
-#[derive(Default)]
-struct Source(Mutex<Sent>);
-
-#[derive(Default)]
-struct Sent {
-    packets: Vec<Carried>,
-    bodies: Vec<Memory>,
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source")
-    }
-}
-
-impl Port for Source {
-    fn name(&self) -> &'static str {
-        "source"
-    }
-
-    fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, _max: usize) {
-        let Sent { packets, bodies } = &mut *self.0.lock().unwrap();
-        for packet in packets.drain(..) {
-            let port = PortIndex(packet.port);
-            let id = if packet.bytes.len() > HEAD {
-                let memory = Memory::new(&packet.bytes);
-                let id = turn.accept(port, SourceQueueId::NONE, memory.segment(0, packet.bytes.len()));
-                bodies.push(memory);
-                id
-            } else {
-                turn.accept_owned(port, &packet.bytes)
-            };
-            let id = id.expect("a free slot");
-            turn.packets().set_offload(id, packet.offload);
-            into.push(id);
-        }
-    }
-
-    fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
-
-    fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
-        false
-    }
-
-    fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
-}
-
-/// A port that keeps the packets that it gets.
-#[derive(Debug, Default)]
-struct Taken(Mutex<Vec<Carried>>);
-
-impl Port for Taken {
-    fn name(&self) -> &'static str {
-        "taken"
-    }
-
-    fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {}
-
-    fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
-        for &id in batch.ids() {
-            let mut bytes = turn.head(id).to_vec();
-            // Bodies never change.
-            bytes.resize(turn.len(id) as usize, 0);
-            let packet = Carried { port: turn.port(id).0, bytes, offload: turn.offload(id) };
-            self.0.lock().unwrap().push(packet);
-        }
-    }
-
-    fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
-        false
-    }
-
-    fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
-}
 
 /// A worker with the node. Its last edge leads to an output, too, in place of the bridge.
 pub(super) struct Rig {
@@ -167,12 +78,12 @@ impl Rig {
     /// Has the node send a batch. Returns the packets that each port gets, and then those that the
     /// bridge gets.
     pub(super) fn send(&mut self, packets: Vec<Carried>) -> Vec<Vec<Carried>> {
-        *self.source.0.lock().unwrap() = Sent { packets, bodies: Vec::new() };
+        self.source.send(packets);
         // An input that has had its share is left out for some turns.
-        while !self.source.0.lock().unwrap().packets.is_empty() {
+        while self.source.waits() {
             self.worker.turn();
         }
-        self.taken.iter().map(|port| std::mem::take(&mut *port.0.lock().unwrap())).collect()
+        self.taken.iter().map(|port| port.take()).collect()
     }
 
     /// Returns the drops so far by reason, sorted.

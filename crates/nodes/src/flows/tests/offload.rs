@@ -1,7 +1,7 @@
 //! Packets whose checksum is to be finished later, and packets that are still to be segmented.
 
 use proptest::prelude::*;
-use straightline_packet::{Checksum, Gso, GsoKind};
+use straightline_packet::{Checksum, Gso, GsoKind, Offload};
 use straightline_wire::checksum::{add, sum};
 use straightline_wire::{IpProtocol, IpVersion, locate};
 
