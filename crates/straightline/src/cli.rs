@@ -92,7 +92,7 @@ pub(crate) enum Command {
     Trace(Trace),
     #[command(about = Api::Ping.help(), after_help = PING_HELP)]
     Ping(Ping),
-    /// Show what the groups of ports let pass
+    /// Show what the groups of ports let pass, and set groups
     #[command(subcommand, after_help = FIREWALL_HELP)]
     Firewall(Firewall),
     /// Show and change the flow tables of a bridge, in the words of `ovs-ofctl`
@@ -189,7 +189,9 @@ The port is removed when this command ends: on SIGTERM or SIGINT, or when a conn
 const FIREWALL_HELP: &str = "\
 Examples:
   straightline firewall explain vm1 'tcp to 192.0.2.1 port 443'
-  straightline firewall explain vm1 'icmp echo-request from 10.0.0.9'";
+  straightline firewall explain vm1 'icmp echo-request from 10.0.0.9'
+  straightline firewall group web --in 'tcp 80,443 from any' --out 'udp 53 to 10.0.0.3'
+  straightline firewall set vm1 web private";
 
 const FLOW_HELP: &str = "\
 Examples:
@@ -505,6 +507,9 @@ pub(crate) struct Port {
     /// Name of the port [default: port-PID, with the process ID of this command]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Groups of the port, whose rules are in force before its first packet
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', requires = "join")]
+    pub(crate) groups: Vec<String>,
     /// Print the capabilities of this backend program as JSON and exit; ignores all other options
     #[arg(long)]
     pub(crate) print_capabilities: bool,

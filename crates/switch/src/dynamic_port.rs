@@ -1,6 +1,6 @@
 //! Dynamic ports: ports that a client of the API adds for as long as it stays connected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use straightline_port::{ClosedApart, raised};
 
 use crate::Switch;
 use crate::api::EventKind;
-use crate::config::{Config, Mode, PortConfig, PortKind, VhostUserConfig, is_name};
+use crate::config::{Config, Group, Mode, PortConfig, PortKind, VhostUserConfig, is_name};
 use crate::descriptors;
 
 /// The desired state of a switch: the configuration of its file, and the dynamic ports in that
@@ -26,6 +26,10 @@ pub(crate) struct DesiredConfig {
     entries: Vec<Entry>,
     /// Bridges that clients gave flow tables to.
     pub(crate) flow_bridges: BTreeSet<String>,
+    /// Groups of clients. The file's group of a name wins.
+    pub(crate) groups: BTreeMap<String, Group>,
+    /// The groups that clients gave to ports, by the port's name. The file's win.
+    pub(crate) port_groups: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -73,8 +77,18 @@ impl DesiredConfig {
         }
     }
 
-    /// Returns `config` with the dynamic ports in it, and with the flow tables of clients. A port whose
-    /// bridge is gone is in no bridge.
+    /// Returns the dynamic port of this name.
+    pub(crate) fn added_port_mut(&mut self, name: &str) -> Option<&mut PortConfig> {
+        self.entries.iter_mut().map(|entry| &mut entry.port).find(|port| port.name == name)
+    }
+
+    /// Returns whether a port carries the packets of tunnels.
+    pub(crate) fn carries_underlay(&self, port: &str) -> bool {
+        self.config.underlays.iter().any(|underlay| underlay.port == port)
+    }
+
+    /// Returns `config` with the dynamic ports in it, and with the flow tables and groups of clients. A
+    /// port whose bridge is gone is in no bridge.
     pub(crate) fn with_dynamic_ports(&self, config: &Config) -> anyhow::Result<Config> {
         let mut whole = config.clone();
         for entry in &self.entries {
@@ -88,6 +102,14 @@ impl DesiredConfig {
             if let Some(bridge) = whole.bridges.iter_mut().find(|bridge| bridge.name == entry.bridge) {
                 bridge.ports.push(name.clone());
             }
+        }
+        for (name, group) in &self.groups {
+            if !whole.groups.iter().any(|known| known.name == *name) {
+                whole.groups.push(group.clone());
+            }
+        }
+        for port in whole.ports.iter_mut().filter(|port| port.groups.is_empty()) {
+            port.groups = self.port_groups.get(&port.name).cloned().unwrap_or_default();
         }
         for bridge in whole.bridges.iter_mut().filter(|bridge| self.flow_bridges.contains(&bridge.name)) {
             bridge.flows.get_or_insert_default();
@@ -128,6 +150,21 @@ impl Switch {
         socket: impl Into<GivenSocket>,
         label: impl Into<PathBuf>,
     ) -> anyhow::Result<DynamicPort> {
+        self.add_guarded_port(name, bridge, socket, label, &[])
+    }
+
+    /// Adds a port with groups, as [`Self::add_dynamic_port`] does.
+    ///
+    /// # Errors
+    /// As there; or a group does not exist.
+    pub fn add_guarded_port(
+        self: &Arc<Self>,
+        name: &str,
+        bridge: &str,
+        socket: impl Into<GivenSocket>,
+        label: impl Into<PathBuf>,
+        groups: &[String],
+    ) -> anyhow::Result<DynamicPort> {
         ensure!(is_name(name), "port {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -");
         let mut desired = self.desired.lock().ignore_poison();
         if !desired.config.bridges.iter().any(|known| known.name == bridge) {
@@ -137,6 +174,7 @@ impl Switch {
         let taken = self.running.now().config.port_index(name).is_some();
         ensure!(!taken, "port {name:?}: the switch has a port of this name already");
         let mut port = PortConfig::vhost_user(name, "");
+        port.groups = groups.to_vec();
         port.kind = PortKind::VhostUser(VhostUserConfig { mode: Mode::Given, ..VhostUserConfig::new(label) });
         descriptors::check_reserve(&port).with_context(|| format!("port {name:?}"))?;
         let GivenSocket { socket, is_own } = socket.into();

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_conntrack as conntrack;
-use straightline_firewall::{Direction, Flow};
+use straightline_firewall::{Direction, Flow, profiles};
 use straightline_nodes::{FirewallControl, IpPrefix};
-use straightline_packet::PortIndex;
+use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::IpProtocol;
 
+use crate::Switch;
 use crate::api::{
-    Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ErrorCode, ExplainRequest, Explanation,
-    PortGroups, Refusal, nearest_first,
+    Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ErrorCode, EventKind, ExplainRequest,
+    Explanation, JoinedKind, PortGroups, Refusal, SetGroupRequest, SetGroupsRequest, nearest_first,
 };
-use crate::config::PortConfig;
+use crate::config::{Group, PortConfig, is_name};
+use crate::dynamic_port::DesiredConfig;
 use crate::running::Snapshot;
 
 impl Snapshot {
@@ -124,6 +126,103 @@ impl Snapshot {
     fn index(&self, port: &str) -> Option<PortIndex> {
         let at = self.config.port_index(port)?;
         Some(PortIndex(self.plan.ports[at].slot))
+    }
+}
+
+impl Switch {
+    /// Sets the groups of a port that has none in the file. They hold until the switch ends.
+    ///
+    /// # Errors
+    /// There is no such port or group, or the file has groups for it. Nothing is changed then.
+    pub fn set_groups(&self, request: &SetGroupsRequest) -> Result<(), Refusal> {
+        let SetGroupsRequest { port: name, groups } = request;
+        let refused = |error: String| Refusal::new(ErrorCode::Refused, error).about(name);
+        let mut desired = self.desired.lock().ignore_poison();
+        let now = self.running.now();
+        let Some(at) = now.config.port_index(name) else {
+            let known = nearest_first(name, now.config.ports.iter().map(|port| port.name.as_str()));
+            let error = format!("no such port {name:?}; ports are {known}");
+            return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
+        };
+        if desired.config.ports.iter().any(|port| port.name == *name && !port.groups.is_empty()) {
+            return Err(refused(format!("port {name:?} has groups in the file, which win; change the file")));
+        }
+        let joined = now.config.joined(name).filter(|joined| joined.kind != JoinedKind::Underlay);
+        if joined.is_none() || desired.carries_underlay(name) {
+            return Err(refused(format!("port {name:?} is in no patch and no bridge, or carries an underlay")));
+        }
+        if let Some(port) = desired.added_port_mut(name) {
+            let old = std::mem::replace(&mut port.groups, groups.clone());
+            if let Err(error) = self.apply(&desired) {
+                if let Some(port) = desired.added_port_mut(name) {
+                    port.groups = old;
+                }
+                return Err(refused(error));
+            }
+        } else {
+            let old = desired.port_groups.remove(name);
+            if !groups.is_empty() {
+                desired.port_groups.insert(name.clone(), groups.clone());
+            }
+            if let Err(error) = self.apply(&desired) {
+                desired.port_groups.remove(name);
+                desired.port_groups.extend(old.map(|old| (name.clone(), old)));
+                return Err(refused(error));
+            }
+        }
+        let shown = if groups.is_empty() { "none".to_owned() } else { groups.join(", ") };
+        tracing::info!(port = name, "groups set to {shown} by a command");
+        let message = format!("port {:?}: groups set to {shown} by a command", now.config.ports[at].name);
+        self.running.events.add(EventKind::GroupsSet { port: name.clone(), groups: groups.clone() }, message);
+        Ok(())
+    }
+
+    /// Adds, changes or deletes a group that is not in the file. It holds until the switch ends.
+    ///
+    /// # Errors
+    /// A rule is wrong, the file has the group, or a port has one that is to be deleted. Nothing is
+    /// changed then.
+    pub fn set_group(&self, request: &SetGroupRequest) -> Result<(), Refusal> {
+        let SetGroupRequest { name, inbound, outbound, delete } = request;
+        let refused = |error: String| Refusal::new(ErrorCode::Refused, error).about(name);
+        let is_profile = profiles().iter().any(|profile| profile.name == *name);
+        if !is_name(name) || is_profile {
+            let error =
+                format!("group {name:?}: not a name of a group; use 1 to 32 of A-Z a-z 0-9 _ . -, and no profile's");
+            return Err(refused(error));
+        }
+        let inbound: Vec<_> = inbound.iter().map(String::as_str).collect();
+        let outbound: Vec<_> = outbound.iter().map(String::as_str).collect();
+        let group = Group::parse(name, &inbound, &outbound);
+        let group = group.map_err(|error| refused(format!("group {name:?}: {error}")))?;
+        let mut desired = self.desired.lock().ignore_poison();
+        if desired.config.groups.iter().any(|known| known.name == *name) {
+            return Err(refused(format!("group {name:?} is in the file, which wins; change the file")));
+        }
+        let old = desired.groups.remove(name);
+        if *delete && old.is_none() {
+            return Err(refused(format!("group {name:?}: no client has added it")));
+        }
+        if !*delete {
+            desired.groups.insert(name.clone(), group);
+        }
+        if let Err(error) = self.apply(&desired) {
+            desired.groups.remove(name);
+            desired.groups.extend(old.map(|old| (name.clone(), old)));
+            return Err(refused(error));
+        }
+        let what = if *delete { "deleted" } else { "set" };
+        tracing::info!("group {name:?} {what} by a command");
+        self.running
+            .events
+            .add(EventKind::GroupSet { group: name.clone() }, format!("group {name:?}: {what} by a command"));
+        Ok(())
+    }
+
+    /// Applies what clients desire.
+    fn apply(&self, desired: &DesiredConfig) -> Result<(), String> {
+        let changed = desired.with_dynamic_ports(&desired.config).and_then(|whole| self.change(&whole, desired));
+        changed.map(drop).map_err(|error| format!("{error:#}"))
     }
 }
 

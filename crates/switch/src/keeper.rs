@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::api::{
     Capture, CaptureRequest, ChangeFlows, ChangeMeter, Changes, Control, DynamicPortGuard, ErrorCode, EventKind,
-    FlowsChanged, Ping, PingRequest, PortRequest, RateRequest, RateSet, Refusal, Stream, Trace, TraceRequest,
+    FlowsChanged, Ping, PingRequest, PortRequest, RateRequest, RateSet, Refusal, SetGroupRequest, SetGroupsRequest,
+    Stream, Trace, TraceRequest,
 };
 use crate::config::{Config, Diagnostic, Interfaces, Kinds, Loaded};
 use crate::config_file::AppliedFile;
@@ -130,6 +131,14 @@ impl Control for Keeper {
         self.switch.change_flows(request, text)
     }
 
+    fn set_groups(&self, request: &SetGroupsRequest) -> Result<(), Refusal> {
+        self.switch.set_groups(request)
+    }
+
+    fn set_group(&self, request: &SetGroupRequest) -> Result<(), Refusal> {
+        self.switch.set_group(request)
+    }
+
     fn change_meter(&self, request: &ChangeMeter) -> Result<(), Refusal> {
         self.switch.change_meter(request)
     }
@@ -147,11 +156,11 @@ impl Control for Keeper {
     }
 
     fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, Refusal> {
-        let PortRequest { name, join, socket: label, is_own } = port_request;
+        let PortRequest { name, join, socket: label, is_own, groups } = port_request;
         let refused = |error: anyhow::Error| Refusal::new(ErrorCode::Refused, format!("{error:#}")).about(name);
         let added = self
             .switch
-            .add_dynamic_port(name, join, GivenSocket { socket, is_own: *is_own }, label)
+            .add_guarded_port(name, join, GivenSocket { socket, is_own: *is_own }, label, groups)
             .map_err(refused)?;
         Ok(Box::new(added))
     }

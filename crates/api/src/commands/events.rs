@@ -203,6 +203,18 @@ pub enum EventKind {
         /// The rule, as `connections` shows it.
         rule: String,
     },
+    /// A client of the API has set the groups of a port.
+    GroupsSet {
+        /// The port.
+        port: String,
+        /// The groups.
+        groups: Vec<String>,
+    },
+    /// A client of the API has added, changed or deleted a group.
+    GroupSet {
+        /// The group.
+        group: String,
+    },
     /// The share of connections of a port was full for the first time.
     ConnectionsFull {
         /// The port.
@@ -281,9 +293,9 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            AddressConflict, ConnectionsFull, Fault, FirewallPacket, FlowsChanged, GroupsRefused, LinkDown, LinkUp,
-            Loop, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded, Other, PathMtu, PortAdded, PortRemoved,
-            RateReached, RateSet, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
+            AddressConflict, ConnectionsFull, Fault, FirewallPacket, FlowsChanged, GroupSet, GroupsRefused, GroupsSet,
+            LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded, Other, PathMtu, PortAdded,
+            PortRemoved, RateReached, RateSet, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -312,6 +324,8 @@ impl Event {
             | RateSet { .. }
             | FlowsChanged { .. }
             | FirewallPacket { .. }
+            | GroupsSet { .. }
+            | GroupSet { .. }
             | Other => false,
         }
     }

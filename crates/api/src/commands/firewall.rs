@@ -52,6 +52,34 @@ pub fn explanation_text(explanation: &Explanation) -> String {
     text
 }
 
+/// The arguments of the request `set-groups`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SetGroupsRequest {
+    /// The name of a port that has no groups in the file.
+    pub port: String,
+    /// The groups, in the order in which their rules are tried. None: all its packets pass.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+/// The arguments of the request `set-group`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SetGroupRequest {
+    /// The name of a group that is not in the file.
+    pub name: String,
+    /// The rules for packets to its ports.
+    #[serde(default, rename = "in")]
+    pub inbound: Vec<String>,
+    /// The rules for packets from its ports.
+    #[serde(default, rename = "out")]
+    pub outbound: Vec<String>,
+    /// True: the group is deleted. No port may have it.
+    #[serde(default)]
+    pub delete: bool,
+}
+
 /// The arguments of the request `connections`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -44,6 +44,7 @@ pub use events::{Event, EventKind, Events, EventsRequest};
 pub use fdb::{Fdb, FdbEntry, RemoteEntry};
 pub use firewall::{
     Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ExplainRequest, Explanation,
+    SetGroupRequest, SetGroupsRequest,
 };
 pub use flows::{
     ChangeFlows, ChangeMeter, Flow, FlowLines, FlowMeter, FlowTrace, Flows, FlowsChanged, FlowsRequest, Meters,
@@ -303,6 +304,24 @@ commands! {
         answer: Connections,
         help: "Show the connections of ports with groups, and their shares",
         prints: firewall::connections_text,
+    }
+
+    /// Sets the groups of a port.
+    SetGroups(SetGroupsRequest) {
+        word: "set-groups",
+        right: Operate,
+        arguments: "it needs \"port\" (a name); \"groups\" (a list of names) is optional",
+        answer: Done,
+        help: "Set the groups of a port that has none in the file, until the switch ends",
+    }
+
+    /// Adds, changes or deletes a group.
+    SetGroup(SetGroupRequest) {
+        word: "set-group",
+        right: Operate,
+        arguments: "it needs \"name\"; \"in\" and \"out\" (lists of rules) and \"delete\" (true or false) are optional",
+        answer: Done,
+        help: "Add, change or delete a group that is not in the file, until the switch ends",
     }
 
     /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.

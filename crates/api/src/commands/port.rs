@@ -16,4 +16,7 @@ pub struct PortRequest {
     /// listens down before the port's connection ends, so that no frontend connects again in vain.
     #[serde(default)]
     pub is_own: bool,
+    /// The groups of the port. None: all its packets pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }

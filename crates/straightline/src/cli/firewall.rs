@@ -17,4 +17,32 @@ pub(crate) enum Firewall {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Set the groups of a port that has none in the file, until the switch ends
+    Set {
+        /// Name of the port
+        #[arg(value_name = "PORT")]
+        port: String,
+        /// Names of groups or profiles, in the order in which their rules are tried; none opens the port
+        #[arg(value_name = "GROUP")]
+        groups: Vec<String>,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Add or change a group that is not in the file, until the switch ends
+    Group {
+        /// Name of the group
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Rule for packets to its ports, such as "tcp 443 from any"
+        #[arg(long = "in", value_name = "RULE")]
+        inbound: Vec<String>,
+        /// Rule for packets from its ports, such as "udp 53 to 10.0.0.3"
+        #[arg(long = "out", value_name = "RULE")]
+        outbound: Vec<String>,
+        /// Delete the group, which no port may have
+        #[arg(long, conflicts_with_all = ["inbound", "outbound"])]
+        delete: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
 }

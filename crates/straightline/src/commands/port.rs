@@ -58,7 +58,7 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
     let name = args.name.clone().unwrap_or_else(|| format!("port-{}", std::process::id()));
     let join = args.join.clone().context("no bridge: use --join BRIDGE")?;
     let is_own = matches!(socket, Socket::Made(_));
-    let request = PortRequest { name, join, socket: label.display().to_string(), is_own };
+    let request = PortRequest { name, join, socket: label.display().to_string(), is_own, groups: args.groups.clone() };
     let fd = match &socket {
         Socket::Made(listener) => listener.socket().as_fd(),
         Socket::Given(fd) => fd.as_fd(),

@@ -128,7 +128,13 @@ fn the_read_only_socket_changes_nothing() {
     is_read_only(api::ask::<api::Changes>(&ro).unwrap_err());
     is_read_only(api::set_link(&ro, "vm1", false).unwrap_err());
     let (socket, _other) = UnixStream::pair().unwrap();
-    let port = api::PortRequest { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned(), is_own: false };
+    let port = api::PortRequest {
+        name: "x".to_owned(),
+        join: "lan".to_owned(),
+        socket: "s".to_owned(),
+        is_own: false,
+        groups: Vec::new(),
+    };
     is_read_only(api::add_port(&ro, &port, std::os::fd::AsFd::as_fd(&socket)).unwrap_err());
     let error = api::set_link(&fixture.path("api"), "vm9", false).unwrap_err();
     assert!(matches!(error, RequestError::Refused { code: ErrorCode::UnknownPort, .. }), "{error}");

@@ -63,7 +63,7 @@ fn tcp(is_back: bool, port: u16, flags: Flags, [seq, ack]: [u32; 2]) -> Vec<u8> 
 fn groups_decide_and_are_explained_as_the_page_says() {
     let fixture = Fixture::new();
     let [config, sandbox] = &blocks("toml")[..] else { panic!("other blocks") };
-    let [start, explain, look, reload] = &blocks("sh")[..] else { panic!("other commands") };
+    let [start, explain, look, reload, commands] = &blocks("sh")[..] else { panic!("other commands") };
     fs::write(fixture.path("sandbox.toml"), sandbox).unwrap();
     execute(&fixture, "straightline check sandbox.toml");
     fs::write(fixture.path("firewall.toml"), config).unwrap();
@@ -86,13 +86,13 @@ fn groups_decide_and_are_explained_as_the_page_says() {
     send(&mut uplink, &tcp(false, 8080, Flags::SYN, [100, 0]));
     shows(&fixture, "drops", &["denied"]);
     nothing(&mut web);
-    let commands: Vec<_> = look.lines().collect();
+    let looks: Vec<_> = look.lines().collect();
     // Its age is that of the test.
-    let shown = execute(&fixture, commands[0]);
+    let shown = execute(&fixture, looks[0]);
     let without_age = |text: &str| text.replace(" 1 s ", " 0 s ").replace(" 2 s ", " 0 s ");
     assert_eq!(without_age(&shown), *printed("port  connections"), "{shown}");
     shows(&fixture, "events", &["tcp from 192.0.2.7 port 8080", "no rule of \"in\" allows it"]);
-    execute(&fixture, &commands[1..].join("\n"));
+    execute(&fixture, &looks[1..].join("\n"));
 
     let other = config.replace("tcp 80,443 from any", "tcp 443 from any");
     fs::write(fixture.path("firewall.toml"), other).unwrap();
@@ -103,4 +103,8 @@ fn groups_decide_and_are_explained_as_the_page_says() {
     nothing(&mut uplink);
     let shown = execute(&fixture, "straightline connections web1 --api api.sock");
     assert!(!shown.contains("192.0.2.7"), "{shown}");
+    assert_eq!(
+        execute(&fixture, commands),
+        "group ssh: set\nuplink: ssh\nuplink: no groups: all its packets pass\ngroup ssh: deleted\n"
+    );
 }

@@ -185,6 +185,24 @@ pub trait Control: Send + Sync {
         Err(Refusal::new(ErrorCode::Refused, "this program has no flow tables"))
     }
 
+    /// Sets the groups of a port that has none in the file.
+    ///
+    /// # Errors
+    /// There is no such port or group, or the file has groups for it.
+    fn set_groups(&self, request: &SetGroupsRequest) -> Result<(), Refusal> {
+        let _ = request;
+        Err(Refusal::new(ErrorCode::Refused, "this program has no groups"))
+    }
+
+    /// Adds, changes or deletes a group that is not in the file.
+    ///
+    /// # Errors
+    /// A rule is wrong, the file has the group, or a port has one that is to be deleted.
+    fn set_group(&self, request: &SetGroupRequest) -> Result<(), Refusal> {
+        let _ = request;
+        Err(Refusal::new(ErrorCode::Refused, "this program has no groups"))
+    }
+
     /// Adds, changes or deletes a meter of a bridge.
     ///
     /// # Errors
@@ -267,6 +285,14 @@ impl RequestHandler {
             Request::TraceFlow(request) => good(source.trace_flow(request)?),
             Request::Explain(request) => good(source.explain(request)?),
             Request::Connections(request) => good(source.connections(request)?),
+            Request::SetGroups(request) => {
+                self.control()?.set_groups(request)?;
+                good(Done {})
+            }
+            Request::SetGroup(request) => {
+                self.control()?.set_group(request)?;
+                good(Done {})
+            }
             Request::FlowLines(FlowLines { text }) => self.hold_lines(text, held),
             Request::ChangeFlows(request) => {
                 let before = if let Held::Lines(lines) = held { lines.take() } else { String::new() };

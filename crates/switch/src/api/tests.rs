@@ -346,8 +346,13 @@ fn a_reload_tells_what_changed_or_what_is_wrong() {
         matches!(&error, RequestError::Refused { code: ErrorCode::UnknownPort, culprit: Some(port), .. } if port == "vm2"),
         "{error:?}"
     );
-    let port_request =
-        PortRequest { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned(), is_own: false };
+    let port_request = PortRequest {
+        name: "x".to_owned(),
+        join: "lan".to_owned(),
+        socket: "s".to_owned(),
+        is_own: false,
+        groups: Vec::new(),
+    };
     let (a, _b) = UnixStream::pair().unwrap();
     assert!(add_port(&path, &port_request, a.as_fd()).unwrap_err().to_string().contains("not here"));
     drop(handle);
@@ -393,6 +398,8 @@ fn a_socket_takes_the_commands_that_its_right_includes() {
             Command::ChangeFlows => ",\"bridge\":\"lan\",\"command\":\"add\"",
             Command::ChangeMeter => ",\"bridge\":\"lan\",\"command\":\"add\",\"meter\":\"\"",
             Command::TraceFlow => ",\"bridge\":\"lan\",\"packet\":\"\"",
+            Command::SetGroups => ",\"port\":\"vm1\"",
+            Command::SetGroup => ",\"name\":\"web\"",
             Command::Explain => ",\"port\":\"vm1\",\"packet\":\"\"",
             _ => "",
         };

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use straightline_config::{Config, Group, NativeVlan, PortRules, PortVlans, VlanRole};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::api::{ConnectionsRequest, EventKind, ExplainRequest};
+use straightline_switch::api::{ConnectionsRequest, EventKind, ExplainRequest, SetGroupRequest, SetGroupsRequest};
 use straightline_testing::{BROADCAST, Rig, bridge, mac, nothing, patch, rig, send, take, wait_event};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{EtherType, MacAddr, VlanId, vlan};
@@ -174,4 +174,43 @@ fn what_decides_is_explained_at_both_ends() {
     let request = ExplainRequest { port: "p1".to_owned(), packet: "tcp to 192.0.2.1 port 443".to_owned() };
     let open = rig.switch.source().explain(&request).expect_err("no groups").error;
     assert!(open.contains("no groups"), "{open}");
+}
+
+#[test]
+fn clients_set_groups_of_ports_that_have_none_in_the_file() {
+    let rig = guarded(&[(2, &[], &[])]);
+    let file = rig.switch.config();
+    let mut guests = guests(&rig);
+    let set_group = |name: &str, inbound: &[&str]| {
+        let inbound = inbound.iter().map(|&rule| rule.to_owned()).collect();
+        rig.switch.set_group(&SetGroupRequest { name: name.to_owned(), inbound, outbound: Vec::new(), delete: false })
+    };
+    let set = |port: &str, groups: &[&str]| {
+        let groups = groups.iter().map(|&name| name.to_owned()).collect();
+        rig.switch.set_groups(&SetGroupsRequest { port: port.to_owned(), groups })
+    };
+    expect(&mut guests, 1, &udp([1, 9], [0, 9]), &[0]);
+    set_group("dns", &["udp 53 from any"]).expect("a rule");
+    set("p1", &["dns"]).expect("a group");
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[]);
+    // Another rule holds at once, and a reload keeps what clients have set.
+    set_group("dns", &["udp 54 from any"]).expect("a rule");
+    rig.switch.reload(&file).expect("a good configuration");
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
+
+    let why = |done: Result<(), straightline_switch::api::Refusal>| done.expect_err("refused").error;
+    assert!(why(set("p1", &["none-such"])).contains("group \"none-such\" does not exist"));
+    assert!(why(set("p2", &["dns"])).contains("has groups in the file"));
+    assert!(why(set("p7", &["dns"])).contains("no such port"));
+    assert!(why(set_group("g2", &[])).contains("in the file"));
+    assert!(why(set_group("dns", &["tcp 99999 from any"])).contains("99999"));
+    let delete = SetGroupRequest { name: "dns".to_owned(), inbound: Vec::new(), outbound: Vec::new(), delete: true };
+    assert!(why(rig.switch.set_group(&delete)).contains("does not exist"), "p1 has it");
+    // What was refused has changed nothing.
+    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
+    set("p1", &[]).expect("no groups");
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+    rig.switch.set_group(&delete).expect("nobody has it");
 }
