@@ -1,18 +1,19 @@
 //! The words of a connection's state in its entry.
 //!
-//! | word | contents, lower bits first |
-//! |---|---|
-//! | 0, 1 | time at which the entry expires; time of the last packet |
-//! | 2 | rule |
-//! | 3 | opener: 16; state: 8; flags: 8 |
-//! | 4 to 7 | opener's sequence numbers: end, max_end, max_window, max_ack |
-//! | 8 to 11 | the same of the other side |
-//! | 12 | opener's scale: 8, and marks: 8; the same of the other side |
-//! | 13 | of the last segment, kind and role: 8; scale: 8; marks: 8; retransmissions: 8 |
-//! | 14 to 17 | last segment: seq, ack, end, window. Of UDP: 14 is the time from which it is a stream |
-//! | 18, 19 | packets of the opener; of the other side |
+//! | word | lower half | upper half |
+//! |---|---|---|
+//! | 0 | time at which the entry expires | time of the last packet |
+//! | 1 | opener: 16; state: 8; flags: 8 | rule |
+//! | 2 | opener's `end` | opener's `max_ack` |
+//! | 3 | other side's `max_end` | opener's `max_window` |
+//! | 4, 5 | the same as in 2 and 3, with the sides exchanged | |
+//! | 6 | opener's scale: 8, marks: 8; the same of the other side | last segment: kind and role, scale, marks, retransmissions: 8 each |
+//! | 7 | `seq` of the last segment. UDP: the time from which it is a stream | `ack` |
+//! | 8 | `end` of the last segment | `window` |
+//! | 9 | packets of the opener | packets of the other side |
 //!
-//! Words 0 to 3 share a cache line with key and tag. A packet of TCP needs the second line too.
+//! Words 0 and 1 share a cache line with key and tag. A packet of TCP needs the second line too. Numbers
+//! that a packet changes together are in one word: a lock waits for all stores before it.
 
 use crate::entries::{Locked, STATE};
 use crate::key::Direction;
@@ -20,23 +21,15 @@ use crate::state::{Class, State};
 use crate::tcp::{Last, Marks, Peer, Role, Tcp};
 use crate::transport::Kind;
 
-pub(crate) const EXPIRES: usize = 0;
-pub(crate) const SEEN: usize = 1;
-pub(crate) const RULE: usize = 2;
-pub(crate) const FACTS: usize = 3;
-pub(crate) const PEERS: usize = 4;
-pub(crate) const SCALES: usize = 12;
-pub(crate) const LAST_KIND: usize = 13;
-pub(crate) const LAST: usize = 14;
-pub(crate) const STREAM_FROM: usize = 14;
-pub(crate) const PACKETS: usize = 18;
-
-/// Words of a peer, in their order.
-pub(crate) const PEER: usize = 4;
-pub(crate) const END: usize = 0;
-pub(crate) const MAX_END: usize = 1;
-pub(crate) const MAX_WINDOW: usize = 2;
-pub(crate) const MAX_ACK: usize = 3;
+pub(crate) const TIMES: usize = 0;
+pub(crate) const FACTS: usize = 1;
+/// Numbers of a side: `end` and `max_ack`. Behind it are those that its packets grant: `max_end` of the
+/// other side, and its own `max_window`.
+pub(crate) const SIDES: [usize; 2] = [2, 4];
+pub(crate) const MARKS: usize = 6;
+pub(crate) const LAST: usize = 7;
+pub(crate) const STREAM_FROM: usize = 7;
+pub(crate) const PACKETS: usize = 9;
 
 pub(crate) const INBOUND: u8 = 1;
 pub(crate) const HAS_REPLY: u8 = 2;
@@ -80,31 +73,49 @@ impl Facts {
     }
 }
 
+/// Returns a word of two halves.
+#[inline]
+pub(crate) fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// Returns both halves of a word, the lower one first.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the halves")]
+pub(crate) fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+/// Returns the facts of an entry, and its rule.
+#[inline]
+pub(crate) fn facts_and_rule(word: u64) -> (Facts, u32) {
+    let [facts, rule] = halves(word);
+    (Facts::from_word(facts), rule)
+}
+
 /// Returns the state of a TCP connection.
 pub(crate) fn load_tcp(entry: &Locked<'_>, facts: &Facts) -> Tcp {
-    let scales = entry.get(SCALES).to_le_bytes();
+    let [scales, last] = halves(entry.get(MARKS));
+    let scales = scales.to_le_bytes();
     let peer = |role: usize| {
-        let word = |n| entry.get(PEERS + PEER * role + n);
-        Peer {
-            end: word(END),
-            max_end: word(MAX_END),
-            max_window: word(MAX_WINDOW),
-            max_ack: word(MAX_ACK),
-            scale: scales[2 * role],
-            marks: Marks(scales[2 * role + 1]),
-        }
+        let [end, max_ack] = halves(entry.get(SIDES[role]));
+        let [_, max_window] = halves(entry.get(SIDES[role] + 1));
+        let [max_end, _] = halves(entry.get(SIDES[1 - role] + 1));
+        Peer { end, max_end, max_window, max_ack, scale: scales[2 * role], marks: Marks(scales[2 * role + 1]) }
     };
-    let [kind_and_role, scale, marks, retransmissions] = entry.get(LAST_KIND).to_le_bytes();
+    let [kind_and_role, scale, marks, retransmissions] = last.to_le_bytes();
+    let [seq, ack] = halves(entry.get(LAST));
+    let [end, window] = halves(entry.get(LAST + 1));
     Tcp {
         state: facts.state,
         peers: [peer(0), peer(1)],
         last: Last {
             kind: kind_from_byte(kind_and_role & !ANSWERER),
             role: if kind_and_role & ANSWERER != 0 { Role::Answerer } else { Role::Opener },
-            seq: entry.get(LAST),
-            ack: entry.get(LAST + 1),
-            end: entry.get(LAST + 2),
-            window: lower_16(entry.get(LAST + 3)),
+            seq,
+            ack,
+            end,
+            window: lower_16(window),
             scale,
             marks: Marks(marks),
             retransmissions,
@@ -115,32 +126,27 @@ pub(crate) fn load_tcp(entry: &Locked<'_>, facts: &Facts) -> Tcp {
 }
 
 /// Stores the state of a TCP connection, but for the facts.
-pub(crate) fn store_tcp(tcp: &Tcp, mut set: impl FnMut(usize, u32)) {
-    for (peer, first) in tcp.peers.iter().zip([PEERS, PEERS + PEER]) {
-        set(first + END, peer.end);
-        set(first + MAX_END, peer.max_end);
-        set(first + MAX_WINDOW, peer.max_window);
-        set(first + MAX_ACK, peer.max_ack);
-    }
+pub(crate) fn store_tcp(tcp: &Tcp, mut set: impl FnMut(usize, u64)) {
     let [a, b] = &tcp.peers;
-    set(SCALES, u32::from_le_bytes([a.scale, a.marks.0, b.scale, b.marks.0]));
+    for (at, peer, other) in [(SIDES[0], a, b), (SIDES[1], b, a)] {
+        set(at, pair(peer.end, peer.max_ack));
+        set(at + 1, pair(other.max_end, peer.max_window));
+    }
     let last = &tcp.last;
     let role = if last.role == Role::Answerer { ANSWERER } else { 0 };
-    set(LAST_KIND, u32::from_le_bytes([kind_byte(last.kind) | role, last.scale, last.marks.0, last.retransmissions]));
-    set(LAST, last.seq);
-    set(LAST + 1, last.ack);
-    set(LAST + 2, last.end);
-    set(LAST + 3, last.window.into());
+    let scales = u32::from_le_bytes([a.scale, a.marks.0, b.scale, b.marks.0]);
+    let kind = u32::from_le_bytes([kind_byte(last.kind) | role, last.scale, last.marks.0, last.retransmissions]);
+    set(MARKS, pair(scales, kind));
+    set(LAST, pair(last.seq, last.ack));
+    set(LAST + 1, pair(last.end, last.window.into()));
 }
 
 /// Returns the words of a new connection.
-pub(crate) fn new_words(facts: Facts, rule: u32, tcp: Option<&Tcp>, expires: u32, now: u32) -> [u32; STATE] {
+pub(crate) fn new_words(facts: Facts, rule: u32, tcp: Option<&Tcp>, expires: u32, now: u32) -> [u64; STATE] {
     let mut words = [0; STATE];
-    words[EXPIRES] = expires;
-    words[SEEN] = now;
-    words[RULE] = rule;
-    words[FACTS] = facts.to_word();
-    words[PACKETS] = 1;
+    words[TIMES] = pair(expires, now);
+    words[FACTS] = pair(facts.to_word(), rule);
+    words[PACKETS] = pair(1, 0);
     if let Some(tcp) = tcp {
         store_tcp(tcp, |at, word| words[at] = word);
     }

@@ -24,12 +24,12 @@
 //! `entries_loom.rs` compiles this file a second time, with the atomics of loom, and tries every order
 //! of two workers.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering, spin_loop, yield_now};
+use super::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Number of words of a key.
 pub(crate) const KEY: usize = 5;
-/// Number of words of a connection's state. The first four lie beside key and tag.
-pub(crate) const STATE: usize = 20;
+/// Number of words of a connection's state. The first two lie beside key and tag.
+pub(crate) const STATE: usize = 10;
 
 const LOCKED: u64 = 1;
 const LIVE: u64 = 2;
@@ -45,7 +45,7 @@ const SPINS: u32 = 200;
 struct Entry {
     key: [AtomicU64; KEY],
     tag: AtomicU64,
-    state: [AtomicU32; STATE],
+    state: [AtomicU64; STATE],
 }
 
 /// The identity of a connection: an entry's tag, as it was when the entry was not locked.
@@ -80,7 +80,7 @@ impl Entries {
         let entry = |_| Entry {
             key: std::array::from_fn(|_| AtomicU64::new(0)),
             tag: AtomicU64::new(0),
-            state: std::array::from_fn(|_| AtomicU32::new(0)),
+            state: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Entries((0..count).map(entry).collect())
     }
@@ -109,7 +109,7 @@ impl Entries {
 
     /// Returns a word of an entry's state. It may be that of another connection by now.
     #[inline]
-    pub(crate) fn peek(&self, at: u32, word: usize) -> u32 {
+    pub(crate) fn peek(&self, at: u32, word: usize) -> u64 {
         self.entry(at).state[word].load(Ordering::Relaxed)
     }
 
@@ -146,7 +146,7 @@ impl Entries {
 
     /// Makes a free entry a connection's. The caller holds the lock of the port, so nobody else takes
     /// the entry.
-    pub(crate) fn fill(&self, at: u32, key: &[u64; KEY], state: &[u32; STATE], generation: u32) -> Tag {
+    pub(crate) fn fill(&self, at: u32, key: &[u64; KEY], state: &[u64; STATE], generation: u32) -> Tag {
         let entry = self.entry(at);
         // The entry is free, so nobody holds its lock: its version was counted up by the one that ended it.
         let version = entry.tag.load(Ordering::Relaxed) & VERSION;
@@ -169,12 +169,12 @@ impl Entries {
 
 impl Locked<'_> {
     #[inline]
-    pub(crate) fn get(&self, word: usize) -> u32 {
+    pub(crate) fn get(&self, word: usize) -> u64 {
         self.entry.state[word].load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn set(&self, word: usize, value: u32) {
+    pub(crate) fn set(&self, word: usize, value: u64) {
         self.entry.state[word].store(value, Ordering::Relaxed);
     }
 

@@ -28,8 +28,8 @@ const CHANGES: usize = 3;
 
 const OLD: [u64; KEY] = [1; KEY];
 const NEW: [u64; KEY] = [2; KEY];
-const OLD_STATE: [u32; STATE] = [10; STATE];
-const NEW_STATE: [u32; STATE] = [20; STATE];
+const OLD_STATE: [u64; STATE] = [10; STATE];
+const NEW_STATE: [u64; STATE] = [20; STATE];
 /// The words of the state that the tests look at.
 const WORDS: [usize; 2] = [0, STATE - 1];
 

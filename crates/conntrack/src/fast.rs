@@ -7,8 +7,7 @@
 use straightline_wire::tcp::Flags;
 
 use crate::connection::{
-    ACK_BYTE, ANSWERER, ASSURED, END, EXPIRES, FACTS, HAS_REPLY, INBOUND, LAST, LAST_KIND, MAX_ACK, MAX_END,
-    MAX_WINDOW, PACKETS, PEER, PEERS, SCALES, SEEN,
+    ACK_BYTE, ANSWERER, ASSURED, FACTS, HAS_REPLY, INBOUND, LAST, MARKS, PACKETS, SIDES, TIMES, halves, pair,
 };
 use crate::entries::Locked;
 use crate::key::Side;
@@ -39,18 +38,17 @@ pub(crate) fn advance(
     timeouts: &Timeouts,
     now: u32,
 ) -> Option<Role> {
-    let facts = entry.get(FACTS);
+    let [facts, _] = halves(entry.get(FACTS));
     if facts & USUAL_BITS != USUAL || segment.flags & DECIDING != Flags::ACK.0 {
         return None;
     }
     let is_reply = (side == Side::Local) == (facts & INBOUND_BIT != 0);
-    let sender = PEERS + PEER * usize::from(is_reply);
-    let receiver = PEERS + PEER * usize::from(!is_reply);
-    let sent = entry.get(sender + END);
-    let allowed = entry.get(sender + MAX_END);
-    let window = entry.get(sender + MAX_WINDOW);
-    let received = entry.get(receiver + END);
-    let receiver_window = entry.get(receiver + MAX_WINDOW);
+    let sender = SIDES[usize::from(is_reply)];
+    let receiver = SIDES[usize::from(!is_reply)];
+    let [sent, max_ack] = halves(entry.get(sender));
+    let [receiver_max_end, window] = halves(entry.get(sender + 1));
+    let [received, _] = halves(entry.get(receiver));
+    let [allowed, receiver_window] = halves(entry.get(receiver + 1));
     let Segment { seq, ack, .. } = *segment;
     let end = seq.wrapping_add(segment.len);
 
@@ -61,43 +59,36 @@ pub(crate) fn advance(
         & ack.wrapping_sub(received).wrapping_sub(1)
         & sent.wrapping_sub(receiver_window).wrapping_sub(1).wrapping_sub(end)
         & received.wrapping_sub(window.max(LEAST_ACK_WINDOW)).wrapping_sub(1).wrapping_sub(ack);
+    let [mut scales, last_kind] = halves(entry.get(MARKS));
+    let last = [pair(seq, ack), pair(end, segment.window.into())];
     let kind = u32::from(ACK_BYTE) | if is_reply { u32::from(ANSWERER) } else { 0 };
-    let last_kind = entry.get(LAST_KIND);
-    let difference = (last_kind ^ kind) & u32::from(ANSWERER)
-        | entry.get(LAST) ^ seq
-        | entry.get(LAST + 1) ^ ack
-        | entry.get(LAST + 2) ^ end
-        | entry.get(LAST + 3) ^ u32::from(segment.window);
+    let difference =
+        u64::from((last_kind ^ kind) & u32::from(ANSWERER)) | entry.get(LAST) ^ last[0] | entry.get(LAST + 1) ^ last[1];
     if !is_negative(bounds) || difference == 0 || window == 0 || receiver_window == 0 {
         return None;
     }
 
-    let mut scales = entry.get(SCALES);
     let of_sender = if is_reply { 16 } else { 0 };
     let scaled = u32::from(segment.window) << (scales >> of_sender & 0x1f);
     let has_new_data = is_negative(sent.wrapping_sub(end));
-    let max_ack = entry.get(sender + MAX_ACK);
     let acks_more = is_negative(max_ack.wrapping_sub(ack)) || scales >> of_sender & HAS_ACKED == 0;
-    let max_end = entry.get(receiver + MAX_END);
     let allows = ack.wrapping_add(scaled);
-    let allows_more = is_negative(max_end.wrapping_sub(1).wrapping_sub(allows));
+    let allows_more = is_negative(receiver_max_end.wrapping_sub(1).wrapping_sub(allows));
+    let allows = allows.wrapping_add(u32::from(scaled == 0));
     scales |= (HAS_ACKED | if has_new_data { UNACKNOWLEDGED } else { 0 }) << of_sender;
     if ack == received {
         scales &= !(UNACKNOWLEDGED << (16 - of_sender));
     }
 
-    entry.set(sender + END, if has_new_data { end } else { sent });
-    entry.set(sender + MAX_WINDOW, window.max(scaled));
-    entry.set(sender + MAX_ACK, if acks_more { ack } else { max_ack });
-    let allows = allows.wrapping_add(u32::from(scaled == 0));
-    entry.set(receiver + MAX_END, if allows_more { allows } else { max_end });
-    entry.set(SCALES, scales);
-    // No segment was sent twice in a row.
-    entry.set(LAST_KIND, last_kind & 0x00ff_ff00 | kind);
-    entry.set(LAST, seq);
-    entry.set(LAST + 1, ack);
-    entry.set(LAST + 2, end);
-    entry.set(LAST + 3, segment.window.into());
+    let next_end = if has_new_data { end } else { sent };
+    let next_ack = if acks_more { ack } else { max_ack };
+    let next_allowed = if allows_more { allows } else { receiver_max_end };
+    entry.set(sender, pair(next_end, next_ack));
+    entry.set(sender + 1, pair(next_allowed, window.max(scaled)));
+    // The last segment was not sent twice.
+    entry.set(MARKS, pair(scales, last_kind & 0x00ff_ff00 | kind));
+    entry.set(LAST, last[0]);
+    entry.set(LAST + 1, last[1]);
     let timeout = if scales & (UNACKNOWLEDGED | UNACKNOWLEDGED << 16) != 0 {
         timeouts.tcp_established.min(timeouts.tcp_unacknowledged)
     } else if segment.window == 0 {
@@ -105,8 +96,7 @@ pub(crate) fn advance(
     } else {
         timeouts.tcp_established
     };
-    entry.set(EXPIRES, deadline(now, timeout));
-    entry.set(SEEN, now);
+    entry.set(TIMES, pair(deadline(now, timeout), now));
     count(entry, is_reply);
     Some(if is_reply { Role::Answerer } else { Role::Opener })
 }
@@ -119,6 +109,7 @@ fn is_negative(difference: u32) -> bool {
 /// Counts a packet of one side.
 #[inline]
 pub(crate) fn count(entry: &Locked<'_>, is_reply: bool) {
-    let word = PACKETS + usize::from(is_reply);
-    entry.set(word, entry.get(word).wrapping_add(1));
+    let [opener, other] = halves(entry.get(PACKETS));
+    let is_opener = u32::from(!is_reply);
+    entry.set(PACKETS, pair(opener.wrapping_add(is_opener), other.wrapping_add(1 - is_opener)));
 }

@@ -12,7 +12,9 @@ use straightline_packet::IgnorePoison;
 use straightline_wire::IpProtocol;
 
 use crate::buckets::{Buckets, Hash};
-use crate::connection::{EXPIRES, FACTS, Facts, SEEN, STREAM_FROM, load_tcp, new_words, store_tcp};
+use crate::connection::{
+    FACTS, Facts, STREAM_FROM, TIMES, facts_and_rule, halves, load_tcp, new_words, pair, store_tcp,
+};
 use crate::entries::{Entries, Locked, Tag};
 use crate::fast;
 use crate::fragments::{BAD, BadFragment, Fragments};
@@ -118,7 +120,7 @@ impl Connections {
     /// Returns whether the entry has expired.
     #[inline]
     pub(crate) fn has_expired(&self, at: u32, now: u32) -> bool {
-        has_come(self.entries.peek(at, EXPIRES), now)
+        has_come(halves(self.entries.peek(at, TIMES))[0], now)
     }
 
     /// Advances the state of a connection by a packet.
@@ -147,7 +149,7 @@ impl Connections {
     pub(crate) fn classify(&self, at: u32, tag: Tag) {
         let mut writer = self.lock();
         if let Some(entry) = self.entries.lock(at, tag) {
-            writer.members.set(at, Facts::from_word(entry.get(FACTS)).class());
+            writer.members.set(at, facts_and_rule(entry.get(FACTS)).0.class());
         }
     }
 
@@ -198,7 +200,7 @@ impl Connections {
         };
         let mut words = new_words(facts, opening.rule, begin.tcp.as_ref(), deadline(now, begin.timeout), now);
         if begin.tcp.is_none() {
-            words[STREAM_FROM] = now.wrapping_add(STREAM_AFTER);
+            words[STREAM_FROM] = now.wrapping_add(STREAM_AFTER).into();
         }
         let tag = self.entries.fill(at, key.words(), &words, opening.generation);
         writer.members.set(at, facts.class());
@@ -250,12 +252,12 @@ impl Connections {
     fn evict(&self, writer: &mut Writer, class: Class, opening: &Opening<'_>, secret: &Secret) -> bool {
         loop {
             let is_same = |at: &u32| {
-                let facts = Facts::from_word(self.entries.peek(*at, FACTS));
+                let facts = facts_and_rule(self.entries.peek(*at, FACTS)).0;
                 opening.direction == Direction::Outbound || facts.opener == opening.opener
             };
             let Some(at) = writer.members.of(class).take(MOST_LOOKED_AT).find(is_same) else { return false };
             let Some(entry) = self.entries.tag(at).and_then(|tag| self.entries.lock(at, tag)) else { return false };
-            let now_in = Facts::from_word(entry.get(FACTS)).class();
+            let now_in = facts_and_rule(entry.get(FACTS)).0.class();
             if now_in == class {
                 self.end_locked(writer, at, entry, secret);
                 self.evicted.fetch_add(1, Ordering::Relaxed);
@@ -267,7 +269,7 @@ impl Connections {
     }
 
     fn end_locked(&self, writer: &mut Writer, at: u32, entry: Locked<'_>, secret: &Secret) {
-        let facts = Facts::from_word(entry.get(FACTS));
+        let facts = facts_and_rule(entry.get(FACTS)).0;
         self.buckets.remove(secret.hash(&entry.key()), at);
         entry.end();
         writer.members.set(at, Class::Free);
@@ -296,7 +298,7 @@ impl Connections {
         let mut writer = self.lock();
         let Some(entry) = self.entries.lock(at, tag) else { return };
         // A packet may have come meanwhile.
-        if has_come(entry.get(EXPIRES), now) {
+        if has_come(halves(entry.get(TIMES))[0], now) {
             self.end_locked(&mut writer, at, entry, secret);
         }
     }
@@ -383,10 +385,10 @@ impl Advanced {
 /// Advances the state of a locked connection, by any packet.
 #[inline(never)]
 fn advance_rare(entry: &Locked<'_>, side: Side, packet: &Transport, settings: &Settings, now: u32) -> Advanced {
-    let mut facts = Facts::from_word(entry.get(FACTS));
+    let (mut facts, rule) = facts_and_rule(entry.get(FACTS));
     let class = facts.class();
     let role = if side == facts.direction.opener() { Role::Opener } else { Role::Answerer };
-    let expires = entry.get(EXPIRES);
+    let [expires, seen] = halves(entry.get(TIMES));
     let step = match packet {
         Transport::Tcp(segment) => advance_tcp(entry, &mut facts, role, segment, settings, expires.wrapping_sub(now)),
         Transport::Other => advance_other(entry, &mut facts, role, settings, now),
@@ -394,20 +396,19 @@ fn advance_rare(entry: &Locked<'_>, side: Side, packet: &Transport, settings: &S
     let verdict = match step {
         Step::Invalid(reason) => Verdict::Invalid(reason),
         Step::InvalidAndShorten(reason, timeout) => {
-            entry.set(EXPIRES, deadline(now, timeout));
+            entry.set(TIMES, pair(deadline(now, timeout), seen));
             Verdict::Invalid(reason)
         }
         Step::Reopen => Verdict::Reopen,
         Step::Renew(_) | Step::Pass | Step::End => {
             let expires = if let Step::Renew(timeout) = step { deadline(now, timeout) } else { expires };
             let is_reply = role == Role::Answerer;
-            entry.set(EXPIRES, expires);
-            entry.set(SEEN, now);
+            entry.set(TIMES, pair(expires, now));
             fast::count(entry, is_reply);
             Verdict::Pass(Passed { state: facts.state, is_reply, has_reply: facts.has_reply })
         }
     };
-    entry.set(FACTS, facts.to_word());
+    entry.set(FACTS, pair(facts.to_word(), rule));
     let ends = matches!(step, Step::End | Step::Reopen);
     Advanced { verdict, ends, changes_class: facts.class() != class }
 }
@@ -442,7 +443,7 @@ fn advance_other(entry: &Locked<'_>, facts: &mut Facts, role: Role, settings: &S
         return Step::Invalid(Invalid::Protocol);
     }
     // A packet is judged by what was seen before it (as nf_conntrack does).
-    let is_stream = has_streams(protocol) && { facts.has_reply && has_come(entry.get(STREAM_FROM), now) };
+    let is_stream = has_streams(protocol) && { facts.has_reply && has_come(halves(entry.get(STREAM_FROM))[0], now) };
     facts.has_reply |= role == Role::Answerer;
     facts.state = match facts.state {
         _ if is_stream => State::Stream,

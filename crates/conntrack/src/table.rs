@@ -6,7 +6,7 @@ use straightline_packet::MAX_BATCH;
 use straightline_simd::{prefetch_read, prefetch_write};
 
 use crate::buckets::Hash;
-use crate::connection::{EXPIRES, FACTS, Facts, PACKETS, RULE, SEEN, load_tcp};
+use crate::connection::{FACTS, PACKETS, TIMES, facts_and_rule, halves, load_tcp, pair};
 use crate::entries::Tag;
 use crate::fragments::{BAD, BadFragment, Fragment};
 use crate::handle::{Entry, Opened, Opening};
@@ -209,7 +209,7 @@ impl Table {
     pub fn related(&self, entry: Entry, sender: Side, seq: Option<u32>) -> Verdict {
         let Some(port) = self.port(entry.port) else { return Verdict::Gone };
         let Some(locked) = port.entries.lock(entry.at, entry.tag) else { return Verdict::Gone };
-        let facts = Facts::from_word(locked.get(FACTS));
+        let (facts, _) = facts_and_rule(locked.get(FACTS));
         let role = if sender == facts.direction.opener() { Role::Opener } else { Role::Answerer };
         let was_sent = match seq {
             Some(seq) if facts.state.is_tcp() => load_tcp(&locked, &facts).is_in_flight(role, seq),
@@ -262,7 +262,8 @@ impl Table {
     pub fn renew(&self, entry: Entry, generation: u32, rule: u32) -> Option<Entry> {
         let port = self.port(entry.port)?;
         let mut locked = port.entries.lock(entry.at, entry.tag)?;
-        locked.set(RULE, rule);
+        let [facts, _] = halves(locked.get(FACTS));
+        locked.set(FACTS, pair(facts, rule));
         locked.set_generation(generation);
         Some(Entry { tag: locked.tag(), ..entry })
     }
@@ -271,7 +272,7 @@ impl Table {
     pub fn rule(&self, entry: Entry) -> Option<u32> {
         let port = self.port(entry.port)?;
         let locked = port.entries.lock(entry.at, entry.tag)?;
-        Some(locked.get(RULE))
+        Some(facts_and_rule(locked.get(FACTS)).1)
     }
 
     /// Ends a connection. Returns whether it had not ended yet.
@@ -344,23 +345,25 @@ impl Table {
     fn connection(&self, connections: &Connections, port: u16, at: u32, now: u32) -> Option<Connection> {
         let tag = connections.entries.tag(at)?;
         let entry = connections.entries.lock(at, tag)?;
-        let facts = Facts::from_word(entry.get(FACTS));
-        let left = entry.get(EXPIRES).wrapping_sub(now);
+        let (facts, rule) = facts_and_rule(entry.get(FACTS));
+        let [expires, seen] = halves(entry.get(TIMES));
+        let left = expires.wrapping_sub(now);
         if left == 0 || left >= 1 << 31 {
             return None;
         }
-        let idle = now.wrapping_sub(entry.get(SEEN));
+        let idle = now.wrapping_sub(seen);
+        let [opener_packets, answer_packets] = halves(entry.get(PACKETS));
         Some(Connection {
             key: Key::from_words(entry.key(), port),
             state: facts.state,
             direction: facts.direction,
             opener: facts.opener,
-            rule: entry.get(RULE),
+            rule,
             generation: entry.tag().generation(),
             idle: if idle < 1 << 31 { idle } else { 0 },
             left,
-            opener_packets: entry.get(PACKETS),
-            answer_packets: entry.get(PACKETS + 1),
+            opener_packets,
+            answer_packets,
         })
     }
 
@@ -425,6 +428,6 @@ fn live(connections: &Connections, port: u16, at: u32, tag: Tag, now: u32) -> Op
 
 #[inline]
 fn with_direction(connections: &Connections, port: u16, at: u32, tag: Tag) -> Entry {
-    let facts = Facts::from_word(connections.entries.peek(at, FACTS));
+    let (facts, _) = facts_and_rule(connections.entries.peek(at, FACTS));
     Entry { tag, at, port, direction: facts.direction }
 }

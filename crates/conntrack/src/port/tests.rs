@@ -70,7 +70,7 @@ fn opened(direction: Direction, segment: &Segment) -> (Connections, u32, Tag) {
     (connections, at, tag)
 }
 
-fn words(connections: &Connections, at: u32) -> [u32; STATE] {
+fn words(connections: &Connections, at: u32) -> [u64; STATE] {
     std::array::from_fn(|word| connections.entries.peek(at, word))
 }
 
