@@ -10,7 +10,7 @@
 //! a hint: the entry has the key. Readers take no lock, and may see a mark beside the entry of another
 //! one. Writers hold the lock of the port.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{self, AtomicU64, Ordering, zeroed};
 
 /// Places of a cache line.
 const LINE: u32 = 8;
@@ -23,11 +23,12 @@ const MARK: u32 = 8;
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = LOW << (MARK - 1);
 
-#[repr(align(64))]
-struct Line {
-    marks: AtomicU64,
-    entries: [AtomicU32; LINE as usize],
-}
+/// Words of a cache line. The first has the marks, each of the next four has two entries.
+const WORDS: usize = 8;
+
+/// A line of places.
+#[derive(Clone, Copy)]
+struct Line<'b>(&'b [AtomicU64; WORDS]);
 
 /// The hash of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,64 +58,70 @@ impl Matches {
     }
 }
 
-impl Line {
+impl Line<'_> {
     #[inline]
-    fn matches(&self, hash: Hash) -> Matches {
-        let difference = self.marks.load(Ordering::Relaxed) ^ hash.mark().wrapping_mul(LOW);
+    fn matches(self, hash: Hash) -> Matches {
+        let difference = self.0[0].load(Ordering::Relaxed) ^ hash.mark().wrapping_mul(LOW);
         // A difference of 0 borrows. The mark above it may borrow too, and is then looked at for nothing.
         Matches(difference.wrapping_sub(LOW) & !difference & HIGH)
     }
 
     #[inline]
-    fn entry(&self, place: u32) -> u32 {
-        self.entries[place as usize % LINE as usize].load(Ordering::Relaxed)
+    fn entry(self, place: u32) -> u32 {
+        let word = self.0[1 + place as usize / 2 % (LINE as usize / 2)].load(Ordering::Relaxed);
+        lower(word >> (place % 2 * u32::BITS))
     }
 
-    fn mark(&self, place: u32) -> u64 {
-        self.marks.load(Ordering::Relaxed) >> (place * MARK) & 0xff
+    fn mark(self, place: u32) -> u64 {
+        self.0[0].load(Ordering::Relaxed) >> (place * MARK) & 0xff
     }
 
-    fn set_mark(&self, place: u32, mark: u64) {
-        let others = self.marks.load(Ordering::Relaxed) & !(0xff << (place * MARK));
-        self.marks.store(others | mark << (place * MARK), Ordering::Relaxed);
+    fn set_entry(self, place: u32, entry: u32) {
+        let word = &self.0[1 + place as usize / 2];
+        let shift = place % 2 * u32::BITS;
+        let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+        word.store(others | u64::from(entry) << shift, Ordering::Relaxed);
+    }
+
+    fn set_mark(self, place: u32, mark: u64) {
+        let others = self.0[0].load(Ordering::Relaxed) & !(0xff << (place * MARK));
+        self.0[0].store(others | mark << (place * MARK), Ordering::Relaxed);
     }
 }
 
-/// Returns the lower bits of a hash, at least as many as there are lines.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the lower bits")]
-fn lower(word: u64) -> usize {
-    word as u32 as usize
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+fn lower(word: u64) -> u32 {
+    word as u32
 }
 
 /// The places of a port's entries.
-pub(crate) struct Buckets(Box<[Line]>);
+pub(crate) struct Buckets(Box<[sync::Line]>);
 
 impl Buckets {
     /// Creates the buckets for this number of entries.
     pub(crate) fn new(entries: usize) -> Self {
         let lines = (entries.saturating_mul(PLACES) / LINE as usize).next_power_of_two().max(2);
-        let line = |_| Line { marks: AtomicU64::new(0), entries: std::array::from_fn(|_| AtomicU32::new(0)) };
-        Buckets((0..lines).map(line).collect())
+        Buckets(zeroed(lines))
     }
 
     /// Returns the number of the line that is looked at first. The other one of the bucket differs in the
     /// lowest bit.
     #[inline]
     fn first(&self, hash: Hash) -> usize {
-        lower(hash.0) & (self.0.len() - 1)
+        lower(hash.0) as usize & (self.0.len() - 1)
     }
 
     #[inline]
-    fn line(&self, at: usize) -> &Line {
+    fn line(&self, at: usize) -> Line<'_> {
         // The compiler sees that such an index is in the list.
-        &self.0[at & (self.0.len() - 1)]
+        Line(&self.0[at & (self.0.len() - 1)].0)
     }
 
     /// Returns the place of the first line, for a hint.
     #[inline]
     pub(crate) fn first_line(&self, hash: Hash) -> *const u8 {
-        std::ptr::from_ref(self.line(self.first(hash))).cast()
+        self.line(self.first(hash)).0.as_ptr().cast()
     }
 
     /// Returns the entry that most probably has a key with this hash.
@@ -139,7 +146,7 @@ impl Buckets {
             let line = self.line(at);
             let some = |matches: Matches| (matches.0 != 0).then_some(matches);
             let all = std::iter::successors(some(line.matches(hash)), move |matches| some(matches.without_first()));
-            all.map(|matches| line.entry(matches.first()))
+            all.map(move |matches| line.entry(matches.first()))
         })
     }
 
@@ -150,7 +157,7 @@ impl Buckets {
         for at in [first, first ^ 1] {
             let line = self.line(at);
             if let Some(place) = (0..LINE).find(|place| line.mark(*place) == 0) {
-                line.entries[place as usize].store(entry, Ordering::Relaxed);
+                line.set_entry(place, entry);
                 line.set_mark(place, hash.mark());
                 return true;
             }

@@ -24,7 +24,7 @@
 //! `entries_loom.rs` compiles this file a second time, with the atomics of loom, and tries every order
 //! of two workers.
 
-use super::sync::{AtomicU64, Ordering, spin_loop, yield_now};
+use super::sync::{AtomicU64, Ordering, TwoLines, spin_loop, yield_now, zeroed};
 
 /// Number of words of a key.
 pub(crate) const KEY: usize = 5;
@@ -40,13 +40,13 @@ const GENERATION: u32 = 32;
 /// Spins before a thread lets others run: the holder of the lock may be preempted.
 const SPINS: u32 = 200;
 
-/// Two cache lines.
-#[repr(C, align(128))]
-struct Entry {
-    key: [AtomicU64; KEY],
-    tag: AtomicU64,
-    state: [AtomicU64; STATE],
-}
+/// Words of an entry: two cache lines.
+const WORDS: usize = KEY + 1 + STATE;
+/// The tag lies behind the key, and the state behind the tag.
+const TAG: usize = KEY;
+const FIRST: usize = TAG + 1;
+
+type Entry = [AtomicU64; WORDS];
 
 /// The identity of a connection: an entry's tag, as it was when the entry was not locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Tag {
 }
 
 /// The entries of a port.
-pub(crate) struct Entries(Box<[Entry]>);
+pub(crate) struct Entries(Box<[TwoLines]>);
 
 /// An entry that is locked. It is unlocked when this is dropped.
 pub(crate) struct Locked<'e> {
@@ -77,47 +77,42 @@ pub(crate) struct Locked<'e> {
 
 impl Entries {
     pub(crate) fn new(count: usize) -> Self {
-        let entry = |_| Entry {
-            key: std::array::from_fn(|_| AtomicU64::new(0)),
-            tag: AtomicU64::new(0),
-            state: std::array::from_fn(|_| AtomicU64::new(0)),
-        };
-        Entries((0..count).map(entry).collect())
+        Entries(zeroed(count))
     }
 
     /// Returns the places of an entry's cache lines, for hints.
     #[inline]
     pub(crate) fn lines(&self, at: u32) -> [*const u8; 2] {
         let entry = self.entry(at);
-        [entry.key.as_ptr().cast(), entry.state[STATE / 2..].as_ptr().cast()]
+        [entry.as_ptr().cast(), entry[WORDS / 2..].as_ptr().cast()]
     }
 
     /// Returns the tag of a live entry with this key.
     #[inline]
     pub(crate) fn find(&self, at: u32, key: &[u64; KEY]) -> Option<Tag> {
         let entry = self.entry(at);
-        let tag = entry.tag.load(Ordering::Acquire);
-        let difference = (0..KEY).fold(0, |all, n| all | entry.key[n].load(Ordering::Relaxed) ^ key[n]);
+        let tag = entry[TAG].load(Ordering::Acquire);
+        let difference = (0..KEY).fold(0, |all, n| all | entry[n].load(Ordering::Relaxed) ^ key[n]);
         (difference == 0 && tag & LIVE != 0).then_some(Tag(tag & !LOCKED))
     }
 
     /// Returns the tag of an entry, if it is live.
     pub(crate) fn tag(&self, at: u32) -> Option<Tag> {
-        let tag = self.entry(at).tag.load(Ordering::Acquire);
+        let tag = self.entry(at)[TAG].load(Ordering::Acquire);
         (tag & LIVE != 0).then_some(Tag(tag & !LOCKED))
     }
 
     /// Returns a word of an entry's state. It may be that of another connection by now.
     #[inline]
     pub(crate) fn peek(&self, at: u32, word: usize) -> u64 {
-        self.entry(at).state[word].load(Ordering::Relaxed)
+        self.entry(at)[FIRST + word].load(Ordering::Relaxed)
     }
 
     /// Locks an entry; none if the connection has ended.
     #[inline]
     pub(crate) fn lock(&self, at: u32, tag: Tag) -> Option<Locked<'_>> {
         let entry = self.entry(at);
-        match entry.tag.compare_exchange(tag.0, tag.0 | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+        match entry[TAG].compare_exchange(tag.0, tag.0 | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Locked { entry, tag: tag.0 }),
             Err(_) => Self::wait(entry, tag),
         }
@@ -128,14 +123,14 @@ impl Entries {
     fn wait(entry: &Entry, tag: Tag) -> Option<Locked<'_>> {
         let mut spins = 0;
         loop {
-            let now = entry.tag.load(Ordering::Relaxed);
+            let now = entry[TAG].load(Ordering::Relaxed);
             if !tag.is_same_connection(now) {
                 return None;
             }
             // The generation may be another one by now.
             let free = now & !LOCKED;
             if now == free
-                && entry.tag.compare_exchange_weak(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                && entry[TAG].compare_exchange_weak(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return Some(Locked { entry, tag: free });
             }
@@ -149,37 +144,37 @@ impl Entries {
     pub(crate) fn fill(&self, at: u32, key: &[u64; KEY], state: &[u64; STATE], generation: u32) -> Tag {
         let entry = self.entry(at);
         // The entry is free, so nobody holds its lock: its version was counted up by the one that ended it.
-        let version = entry.tag.load(Ordering::Relaxed) & VERSION;
-        for (word, value) in entry.key.iter().zip(key) {
+        let version = entry[TAG].load(Ordering::Relaxed) & VERSION;
+        for (word, value) in entry.iter().zip(key) {
             word.store(*value, Ordering::Relaxed);
         }
-        for (word, value) in entry.state.iter().zip(state) {
+        for (word, value) in entry[FIRST..].iter().zip(state) {
             word.store(*value, Ordering::Relaxed);
         }
         let tag = u64::from(generation) << GENERATION | version | LIVE;
-        entry.tag.store(tag, Ordering::Release);
+        entry[TAG].store(tag, Ordering::Release);
         Tag(tag)
     }
 
     #[inline]
     fn entry(&self, at: u32) -> &Entry {
-        &self.0[at as usize]
+        &self.0[at as usize].0
     }
 }
 
 impl Locked<'_> {
     #[inline]
     pub(crate) fn get(&self, word: usize) -> u64 {
-        self.entry.state[word].load(Ordering::Relaxed)
+        self.entry[FIRST + word].load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(crate) fn set(&self, word: usize, value: u64) {
-        self.entry.state[word].store(value, Ordering::Relaxed);
+        self.entry[FIRST + word].store(value, Ordering::Relaxed);
     }
 
     pub(crate) fn key(&self) -> [u64; KEY] {
-        std::array::from_fn(|n| self.entry.key[n].load(Ordering::Relaxed))
+        std::array::from_fn(|n| self.entry[n].load(Ordering::Relaxed))
     }
 
     /// Returns the tag of the connection.
@@ -203,6 +198,6 @@ impl Locked<'_> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.entry.tag.store(self.tag, Ordering::Release);
+        self.entry[TAG].store(self.tag, Ordering::Release);
     }
 }

@@ -10,13 +10,31 @@ mod buckets;
 #[path = "entries.rs"]
 #[expect(clippy::duplicate_mod, dead_code, reason = "the test compiles the same source with other atomics")]
 mod entries;
-
 mod sync {
-    pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
     pub(super) use loom::thread::yield_now;
 
     pub(super) fn spin_loop() {
         yield_now();
+    }
+
+    pub(super) struct Line(pub(super) [AtomicU64; 8]);
+    pub(super) struct TwoLines(pub(super) [AtomicU64; 16]);
+
+    impl Default for Line {
+        fn default() -> Self {
+            Line(std::array::from_fn(|_| AtomicU64::new(0)))
+        }
+    }
+
+    impl Default for TwoLines {
+        fn default() -> Self {
+            TwoLines(std::array::from_fn(|_| AtomicU64::new(0)))
+        }
+    }
+
+    pub(super) fn zeroed<T: Default>(count: usize) -> Box<[T]> {
+        (0..count).map(|_| T::default()).collect()
     }
 }
 

@@ -102,6 +102,38 @@ impl Connections {
         }
     }
 
+    /// Creates connections with another share, which go on with those of these ones. Connections that
+    /// both sides use come first, if there are too many. Nobody may use either of both during the call.
+    pub(crate) fn successor(&self, share: PortShare, secret: &Secret) -> Self {
+        let next = Self::new(share);
+        let mut to = next.lock();
+        let from = self.lock();
+        for class in
+            [Class::Open, Class::HalfOpenOutbound, Class::HalfOpenInbound, Class::ClosedOutbound, Class::ClosedInbound]
+        {
+            for at in from.members.of(class) {
+                let Some(tag) = self.entries.tag(at) else { continue };
+                let Some(entry) = self.entries.lock(at, tag) else { continue };
+                let Some(free) = to.members.free() else { break };
+                let key = entry.key();
+                if !next.buckets.insert(secret.hash(&key), free) {
+                    continue;
+                }
+                let (facts, _) = facts_and_rule(entry.get(FACTS));
+                let words = std::array::from_fn(|word| entry.get(word));
+                next.entries.fill(free, &key, &words, tag.generation());
+                to.members.set(free, class);
+                to.count(&facts);
+            }
+        }
+        drop(to);
+        let counters = next.refused.iter().zip(&self.refused).chain(next.bad_fragments.iter().zip(&self.bad_fragments));
+        for (next, before) in counters.chain([(&next.evicted, &self.evicted)]) {
+            next.store(before.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        next
+    }
+
     /// Finds the entry of a key, whatever its time is.
     #[inline]
     pub(crate) fn find(&self, key: &Key, hash: Hash) -> Option<(u32, Tag)> {
@@ -204,10 +236,7 @@ impl Connections {
         }
         let tag = self.entries.fill(at, key.words(), &words, opening.generation);
         writer.members.set(at, facts.class());
-        if opening.direction == Direction::Inbound {
-            writer.inbound += 1;
-            *writer.of_opener(opening.opener) += 1;
-        }
+        writer.count(&facts);
         Ok(Opened::New((at, tag)))
     }
 
@@ -362,6 +391,14 @@ impl Connections {
 }
 
 impl Writer {
+    /// Counts a new connection.
+    fn count(&mut self, facts: &Facts) {
+        if facts.direction == Direction::Inbound {
+            self.inbound += 1;
+            *self.of_opener(facts.opener) += 1;
+        }
+    }
+
     /// Returns the number of inbound connections of an opener, to change it.
     fn of_opener(&mut self, opener: u16) -> &mut u32 {
         let count = self.openers.len();

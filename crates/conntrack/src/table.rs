@@ -91,21 +91,25 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// Creates a table for these ports, with their shares. All memory is allocated now.
+    /// Creates a table for these ports, with their shares. All memory is reserved now, and touched when it
+    /// is used.
     pub fn new(settings: Settings, secret: Secret, ports: &[(u16, PortShare)]) -> Self {
         Self::with_ports(settings, secret, ports, |_, share| Arc::new(Connections::new(share)))
     }
 
-    /// Creates a table with other settings and ports, which goes on with the connections of this one. A
-    /// port whose share is the same keeps its connections, so this takes little time. Workers may use
-    /// this table during the call. Of both tables, only one is used by workers afterwards.
+    /// Creates a table with other settings and ports, which goes on with the connections of this one.
     ///
-    /// A port with another share loses its connections.
+    /// - A port whose share is the same keeps its connections as they are. Workers may use them meanwhile.
+    /// - The connections of a port with another share are copied, so nobody may use that port during the
+    ///   call. If there are too many, those that both sides use come first. Entries that were found
+    ///   before, and fragments that have not come yet, are unknown.
+    /// - A port that is not named loses its connections.
     #[must_use]
     pub fn successor(&self, settings: Settings, ports: &[(u16, PortShare)]) -> Self {
-        Self::with_ports(settings, self.secret, ports, |port, share| {
-            let before = self.port(port).filter(|before| before.share == share);
-            before.map_or_else(|| Arc::new(Connections::new(share)), Arc::clone)
+        Self::with_ports(settings, self.secret, ports, |port, share| match self.port(port) {
+            Some(before) if before.share == share => Arc::clone(before),
+            Some(before) => Arc::new(before.successor(share, &self.secret)),
+            None => Arc::new(Connections::new(share)),
         })
     }
 
@@ -431,3 +435,6 @@ fn with_direction(connections: &Connections, port: u16, at: u32, tag: Tag) -> En
     let (facts, _) = facts_and_rule(connections.entries.peek(at, FACTS));
     Entry { tag, at, port, direction: facts.direction }
 }
+
+#[cfg(test)]
+mod tests;
