@@ -1,4 +1,5 @@
 //! Tests of the crate from outside.
 
 mod model;
+mod published;
 mod tables;

@@ -47,6 +47,24 @@ fn a_flow_sends_packets_to_its_port() {
     rig.wait_drops(2, "no-flow", 1);
 }
 
+/// The flows of the tuning guide for OvS-DPDK, as it writes them. A guest in the second port returns packets
+/// with other MAC addresses, as testpmd does with `set fwd mac`.
+#[test]
+fn lines_of_the_tuning_guide_lead_to_a_guest_and_back() {
+    let rig = flows(&["in_port=1,action=output:2", "in_port=2,action=output:1"]);
+    let mut guests = guests(&rig);
+    for number in 0..20_u64 {
+        let len = 60 + 70 * usize::try_from(number).expect("a small number");
+        let sent = frame(mac(8), mac(9), len, number);
+        expect(&mut guests, 0, &sent, &[(1, sent.clone())]);
+        let mut returned = sent;
+        returned[..6].copy_from_slice(&mac(9).0);
+        returned[6..12].copy_from_slice(&mac(2).0);
+        expect(&mut guests, 1, &returned, &[(0, returned.clone())]);
+    }
+    rig.no_drops();
+}
+
 #[test]
 fn an_output_gets_the_packet_as_it_is_then() {
     let rig = flows(&["in_port=p0,actions=output:p1,mod_dl_dst:02:00:00:00:00:09,output:p2,output:p1,normal"]);

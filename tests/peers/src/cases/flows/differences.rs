@@ -159,7 +159,10 @@ impl Network {
         let end = 40 + usize::from(half(header, 4)?);
         let mut at = 40;
         while let 0 | 43 | 44 | 51 | 60 = self.protocol {
-            let Some(extension) = header.get(at..at + 8) else { break };
+            let Some(extension) = header.get(at..at + 8) else {
+                self.is_damaged = true;
+                break;
+            };
             self.is_extended |= self.protocol == 44 || self.protocol == 43 && extension[3] > 0;
             at += match self.protocol {
                 44 => 8,
@@ -180,7 +183,7 @@ impl Network {
         }
         self.begin = self.at + at;
         self.left = end.saturating_sub(at);
-        self.is_damaged = at > end || end > header.len();
+        self.is_damaged |= at > end || end > header.len();
         Some(())
     }
 }
