@@ -18,7 +18,7 @@ pub(super) const GROUPS: Check = Check {
 };
 
 fn groups(facts: &Facts, outcome: &mut CheckOutcome) {
-    let ports: Vec<_> = facts.running_ports(outcome).into_iter().map(|port| &port.port).collect();
+    let ports: Vec<_> = facts.running_ports(outcome).iter().map(|port| &port.port).collect();
     let Ok(switch) = &facts.switch else { return };
     let mut guarded: BTreeMap<&str, usize> = BTreeMap::new();
     for port in &ports {

@@ -51,7 +51,7 @@ pub struct Firewall {
 
 /// The packets of a call.
 struct Work {
-    /// What a packet is. `None`: it was not read as a whole.
+    /// Facts of packets that are not plain. `None`: they were not needed.
     facts: [Option<Facts>; MAX_BATCH],
     decisions: [Decision; MAX_BATCH],
     /// Packets with a key, by their place in the batch.

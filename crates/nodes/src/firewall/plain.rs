@@ -38,7 +38,8 @@ pub(super) fn plain(packets: &Packets<'_>, id: PacketId, port: u16, sender: Side
             const L4: usize = L3 + ipv4::MIN_LEN;
             let total = usize::from(half(front, L3 + 2));
             let is_fragment = half(front, L3 + 6) & 0x3fff != 0;
-            let (src, dst) = (four(front, L3 + 12), four(front, L3 + 16));
+            let src = four(front, L3 + 12);
+            let dst = four(front, L3 + 16);
             // Classes D and E, and the broadcast address; no source at all.
             if is_fragment || !is_at(L4) || total > left || dst[0] >= 224 || src == [0; 4] {
                 return None;
@@ -52,7 +53,8 @@ pub(super) fn plain(packets: &Packets<'_>, id: PacketId, port: u16, sender: Side
             const L4: usize = L3 + ipv6::LEN;
             let front = head.first_chunk::<{ L4 + udp::LEN }>()?;
             let payload = usize::from(half(front, L3 + 4));
-            let (src, dst) = (sixteen(front, L3 + 8), sixteen(front, L3 + 24));
+            let src = sixteen(front, L3 + 8);
+            let dst = sixteen(front, L3 + 24);
             if front[L3] >> 4 != 6 || !is_at(L4) || ipv6::LEN + payload > left || dst[0] == 0xff || src == [0; 16] {
                 return None;
             }
