@@ -41,9 +41,9 @@ const INPUTS: usize = 4;
 const BATCH: usize = BURST * INPUTS;
 
 /// Turns of a round. A round yields one value.
-const TURNS: usize = 40;
+const TURNS: usize = 160;
 
-const ROUNDS: u32 = 60;
+const ROUNDS: u32 = 30;
 
 const PORTS: u16 = 4;
 
