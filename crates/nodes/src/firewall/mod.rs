@@ -22,6 +22,7 @@ mod facts;
 mod plain;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
@@ -35,6 +36,9 @@ use straightline_wire::EtherType;
 use control::{Denial, PortRules, Rules};
 use facts::{Facts, Flow, Fragment};
 use plain::plain;
+
+/// Packets that are read, looked up and followed together: all that they need stays in the first cache.
+const TOGETHER: usize = 64;
 
 /// Packets whose denial was noted lately are not noted again: their number.
 const RECENT: usize = 256;
@@ -120,8 +124,10 @@ impl Node for Firewall {
         let sender = if *direction == Direction::Out { Side::Local } else { Side::Remote };
         let now = packets.now().wrapping_mul(1000);
         let mut run = Run { work, rules, own, port: *port, direction: *direction, sender, now };
-        run.read(packets, batch);
-        run.follow(packets, batch);
+        for begin in (0..batch.len()).step_by(TOGETHER) {
+            run.read(packets, batch, begin..batch.len().min(begin + TOGETHER));
+            run.follow(packets, batch);
+        }
         run.ask(packets, batch);
         for (&id, decision) in batch.ids().iter().zip(&work.decisions) {
             match *decision {
@@ -151,12 +157,13 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Reads the packets, and finds their connections.
-    fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+    fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch, places: Range<usize>) {
         let Work { facts, decisions, keyed, keys, transports, found, .. } = &mut *self.work;
         keyed.clear();
         keys.clear();
         transports.clear();
-        for (at, &id) in batch.ids().iter().enumerate() {
+        for at in places {
+            let id = batch.ids()[at];
             decisions[at] = Decision::Ask;
             let (key, transport) = if let Some(plain) = plain(packets, id, self.port.0, self.sender) {
                 facts[at] = None;
@@ -183,28 +190,32 @@ impl Run<'_> {
         for nth in 0..self.work.keyed.len() {
             let at = self.work.keyed[nth];
             let found = self.work.found[nth];
-            let facts = self.work.facts[at];
-            if let Some(Facts::Error { seq, .. }) = facts {
-                self.work.decisions[at] = self.error(found, seq);
-            } else if let Some(entry) = found {
-                let transport = self.work.transports[nth];
-                let entry = if entry.is_stale(self.own.generation) {
-                    let facts = facts.unwrap_or_else(|| Facts::of(packets, batch.ids()[at]));
-                    self.renew(entry, &facts)
-                } else {
-                    Some(entry)
-                };
-                let decision = match entry {
-                    Some(entry) => self.advance(entry, &transport, &self.work.keys[nth]),
-                    None => Decision::Drop(Reason::Denied),
-                };
-                self.work.decisions[at] = match (decision, facts, entry) {
-                    (Decision::Pass, Some(Facts::Packet(flow)), Some(entry)) => {
-                        self.first_fragment(&flow, entry, packets.port(batch.ids()[at]))
-                    }
-                    (decision, ..) => decision,
-                };
-            }
+            self.work.decisions[at] = match (&self.work.facts[at], found) {
+                (None, Some(entry)) if !entry.is_stale(self.own.generation) => {
+                    self.advance(entry, &self.work.transports[nth], &self.work.keys[nth])
+                }
+                (None, None) => Decision::Ask,
+                _ => self.follow_other(packets, batch, nth),
+            };
+        }
+    }
+
+    /// Decides about a packet that is not plain, or whose connection another policy has allowed.
+    #[cold]
+    fn follow_other(&self, packets: &mut Packets<'_>, batch: &Batch, nth: usize) -> Decision {
+        let Work { keyed, facts, found, transports, keys, .. } = &*self.work;
+        let at = keyed[nth];
+        let id = batch.ids()[at];
+        let facts = facts[at].unwrap_or_else(|| Facts::of(packets, id));
+        if let Facts::Error { seq, .. } = facts {
+            return self.error(found[nth], seq);
+        }
+        let Some(entry) = found[nth] else { return Decision::Ask };
+        let entry = if entry.is_stale(self.own.generation) { self.renew(entry, &facts) } else { Some(entry) };
+        let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
+        match (self.advance(entry, &transports[nth], &keys[nth]), facts) {
+            (Decision::Pass, Facts::Packet(flow)) => self.first_fragment(&flow, entry, packets.port(id)),
+            (decision, _) => decision,
         }
     }
 
