@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `find` | batches of 256 packets of known connections, in a random order |
 //! | `find+advance` | the same, and the state of each: data of one side, then acknowledgments of the other |
+//! | `track` | the same in one call |
 //! | `open` | a SYN of a new connection, in a table with free entries; and its end |
 //! | `flood` | SYNs from random addresses to a port whose share is full: each evicts another |
 //! | `2 threads, …` | `find+advance` of two threads at once, each with a direction or with connections of its own |
@@ -22,7 +23,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use straightline_conntrack::{
-    Direction, Ends, Entry, Key, Opened, Opening, PortShare, Secret, Segment, Settings, Side, Table, Transport, Verdict,
+    Direction, Ends, Entry, Key, Opened, Opening, PortShare, Secret, Segment, Settings, Side, Table, Tracked,
+    Transport, Verdict,
 };
 use straightline_report::random::Random;
 use straightline_report::statistics::median;
@@ -126,12 +128,40 @@ impl Filled {
         each(time, passes * self.order.len() * 2)
     }
 
-    /// Sends a packet of each of these connections: data, or its acknowledgment.
-    fn pass(&self, side: Side, order: &[usize], sent: u32) -> Duration {
-        let packet = match side {
+    /// Returns the nanoseconds a packet to find connections and to advance them, in one call.
+    fn track(&mut self) -> f64 {
+        let passes = (COUNT / self.order.len()).max(1);
+        let mut time = Duration::ZERO;
+        let mut tracked = [Tracked::Unknown; BATCH];
+        for _ in 0..passes {
+            for side in [Side::Local, Side::Remote] {
+                let packet = Self::packet(side, self.sent);
+                for batch in self.order.chunks(BATCH) {
+                    let keys: Vec<_> = batch.iter().map(|n| key(*n)).collect();
+                    let packets = vec![packet; batch.len()];
+                    let began = Instant::now();
+                    self.table.track(&keys, side, black_box(&packets), |_| 1, 1, &mut tracked);
+                    time += began.elapsed();
+                    let passes = |tracked: &&Tracked| matches!(tracked, Tracked::Known(Verdict::Pass(_)));
+                    assert_eq!(tracked[..batch.len()].iter().filter(passes).count(), batch.len(), "each is valid");
+                }
+            }
+            self.sent += 100;
+        }
+        each(time, passes * self.order.len() * 2)
+    }
+
+    /// Returns data of one side, or its acknowledgment by the other one.
+    fn packet(side: Side, sent: u32) -> Transport {
+        match side {
             Side::Local => segment(Flags::ACK, 1 + sent, 1, 100),
             Side::Remote => segment(Flags::ACK, 1, 101 + sent, 0),
-        };
+        }
+    }
+
+    /// Sends a packet of each of these connections.
+    fn pass(&self, side: Side, order: &[usize], sent: u32) -> Duration {
+        let packet = Self::packet(side, sent);
         let mut found = [None; BATCH];
         let mut time = Duration::ZERO;
         for batch in order.chunks(BATCH) {
@@ -284,6 +314,7 @@ fn main() {
         for (size, [first, second]) in sizes.iter().zip(&mut filled) {
             Row::add(&mut rows, format!("find, {size}"), &chosen, || first.find());
             Row::add(&mut rows, format!("find+advance, {size}"), &chosen, || first.advance());
+            Row::add(&mut rows, format!("track, {size}"), &chosen, || first.track());
             Row::add(&mut rows, format!("2 threads, both directions, {size}"), &chosen, || directions(first));
             Row::add(&mut rows, format!("2 threads, own connections, {size}"), &chosen, || halves(first));
             Row::add(&mut rows, format!("2 threads, own table, {size}"), &chosen, || own([first, second]));

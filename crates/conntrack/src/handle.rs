@@ -3,9 +3,10 @@
 use crate::entries::Tag;
 use crate::key::Direction;
 use crate::transport::Transport;
+use crate::verdict::Verdict;
 
 /// A connection that was found: the entry, as it was then. It is valid within the turn in which it was
-/// found. An entry that has ended meanwhile is noticed ([`Verdict::Gone`](crate::Verdict::Gone)).
+/// found. An entry that has ended meanwhile is noticed ([`Verdict::Gone`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub(crate) tag: Tag,
@@ -43,6 +44,18 @@ impl Entry {
     pub fn is_stale(self, generation: u32) -> bool {
         self.generation() != generation
     }
+}
+
+/// The outcome of [`Table::track`](crate::Table::track) for a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracked {
+    /// No connection is known. Ask the policy.
+    Unknown,
+    /// Another generation of the policy has allowed the connection, so its state is as before. Ask the
+    /// policy, renew or end the connection, and advance it.
+    Stale(Entry),
+    /// The verdict of the connection.
+    Known(Verdict),
 }
 
 /// A connection to open.

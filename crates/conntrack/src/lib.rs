@@ -10,6 +10,7 @@
 //! 2. A found entry that the policy allowed in an earlier generation ([`Entry::is_stale`]) is renewed
 //!    or ended, as the policy says now.
 //! 3. [`Table::advance`] checks the packet against the connection's state, and changes the state.
+//!    [`Table::track`] does steps 1 and 3 at once, for packets whose connection is not stale.
 //! 4. A packet without an entry asks the policy. [`Table::open`] makes the entry.
 //!
 //! The crate knows no packets, no clock, no threads and no policy: keys, times and rules are arguments.
@@ -63,7 +64,7 @@ mod transport;
 mod verdict;
 
 pub use fragments::{BadFragment, Fragment};
-pub use handle::{Entry, Opened, Opening};
+pub use handle::{Entry, Opened, Opening, Tracked};
 pub use hash::Secret;
 pub use key::{Direction, Ends, Key, Side};
 pub use settings::{PortShare, Settings, Timeouts, Windows};

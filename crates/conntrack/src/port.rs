@@ -48,6 +48,12 @@ pub(crate) struct Connections {
     evicted: AtomicU64,
 }
 
+/// Facts that all ports of a table have in common.
+pub(crate) struct Common {
+    pub(crate) settings: Settings,
+    pub(crate) secret: Secret,
+}
+
 /// State of the thread that holds the lock of the port.
 struct Writer {
     members: Members,
@@ -163,22 +169,49 @@ impl Connections {
         tag: Tag,
         side: Side,
         packet: &Transport,
-        settings: &Settings,
+        common: &Common,
         now: u32,
-    ) -> Advanced {
-        let Some(entry) = self.entries.lock(at, tag) else { return Advanced::only(Verdict::Gone) };
+    ) -> Verdict {
+        let Some(entry) = self.entries.lock(at, tag) else { return Verdict::Gone };
         if let Transport::Tcp(segment) = packet
-            && let Some(role) = fast::advance(&entry, side, segment, &settings.timeouts, now)
+            && let Some(role) = fast::advance(&entry, side, segment, &common.settings.timeouts, now)
         {
             let is_reply = role == Role::Answerer;
-            return Advanced::only(Verdict::Pass(Passed { state: State::Established, is_reply, has_reply: true }));
+            return Verdict::Pass(Passed { state: State::Established, is_reply, has_reply: true });
         }
-        advance_rare(&entry, side, packet, settings, now)
+        self.advance_rare(at, entry, side, packet, common, now)
+    }
+
+    /// Does the part of [`Self::advance`] for all other packets.
+    #[inline(never)]
+    fn advance_rare(
+        &self,
+        at: u32,
+        entry: Locked<'_>,
+        side: Side,
+        packet: &Transport,
+        common: &Common,
+        now: u32,
+    ) -> Verdict {
+        let advanced = advance_by_any(&entry, side, packet, &common.settings, now);
+        let tag = entry.tag();
+        // The lock of the port comes before that of an entry.
+        drop(entry);
+        if advanced.ends {
+            // If another thread was faster, the packet is looked up again.
+            let ended = self.end(at, tag, &common.secret);
+            if !ended && advanced.verdict == Verdict::Reopen {
+                return Verdict::Gone;
+            }
+        } else if advanced.changes_class {
+            self.classify(at, tag);
+        }
+        advanced.verdict
     }
 
     /// Puts an entry into the list of its class, after it has changed.
     #[cold]
-    pub(crate) fn classify(&self, at: u32, tag: Tag) {
+    fn classify(&self, at: u32, tag: Tag) {
         let mut writer = self.lock();
         if let Some(entry) = self.entries.lock(at, tag) {
             writer.members.set(at, facts_and_rule(entry.get(FACTS)).0.class());
@@ -407,21 +440,14 @@ impl Writer {
 }
 
 /// The outcome of a packet, and what remains to be done with the lock of the port.
-pub(crate) struct Advanced {
-    pub(crate) verdict: Verdict,
-    pub(crate) ends: bool,
-    pub(crate) changes_class: bool,
-}
-
-impl Advanced {
-    fn only(verdict: Verdict) -> Self {
-        Advanced { verdict, ends: false, changes_class: false }
-    }
+struct Advanced {
+    verdict: Verdict,
+    ends: bool,
+    changes_class: bool,
 }
 
 /// Advances the state of a locked connection, by any packet.
-#[inline(never)]
-fn advance_rare(entry: &Locked<'_>, side: Side, packet: &Transport, settings: &Settings, now: u32) -> Advanced {
+fn advance_by_any(entry: &Locked<'_>, side: Side, packet: &Transport, settings: &Settings, now: u32) -> Advanced {
     let (mut facts, rule) = facts_and_rule(entry.get(FACTS));
     let class = facts.class();
     let role = if side == facts.direction.opener() { Role::Opener } else { Role::Answerer };

@@ -9,10 +9,10 @@ use crate::buckets::Hash;
 use crate::connection::{FACTS, PACKETS, TIMES, facts_and_rule, halves, load_tcp, pair};
 use crate::entries::Tag;
 use crate::fragments::{BAD, BadFragment, Fragment};
-use crate::handle::{Entry, Opened, Opening};
+use crate::handle::{Entry, Opened, Opening, Tracked};
 use crate::hash::Secret;
 use crate::key::{Direction, Key, Side};
-use crate::port::Connections;
+use crate::port::{Common, Connections};
 use crate::settings::{PortShare, Settings};
 use crate::state::{Class, State};
 use crate::tcp::Role;
@@ -27,8 +27,7 @@ const GROUP: usize = 64;
 /// Times are milliseconds of a clock that begins again after 2^32. Clocks of workers may differ by some
 /// milliseconds.
 pub struct Table {
-    settings: Settings,
-    secret: Secret,
+    common: Common,
     /// Connections of each port, by its number.
     ports: Box<[Option<Arc<Connections>>]>,
     /// The place where the next sweep begins: a port, and one of its entries.
@@ -86,7 +85,7 @@ pub struct Counts {
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ports = self.ports.iter().flatten().count();
-        f.debug_struct("Table").field("settings", &self.settings).field("ports", &ports).finish_non_exhaustive()
+        f.debug_struct("Table").field("settings", &self.common.settings).field("ports", &ports).finish_non_exhaustive()
     }
 }
 
@@ -106,9 +105,9 @@ impl Table {
     /// - A port that is not named loses its connections.
     #[must_use]
     pub fn successor(&self, settings: Settings, ports: &[(u16, PortShare)]) -> Self {
-        Self::with_ports(settings, self.secret, ports, |port, share| match self.port(port) {
+        Self::with_ports(settings, self.common.secret, ports, |port, share| match self.port(port) {
             Some(before) if before.share == share => Arc::clone(before),
-            Some(before) => Arc::new(before.successor(share, &self.secret)),
+            Some(before) => Arc::new(before.successor(share, &self.common.secret)),
             None => Arc::new(Connections::new(share)),
         })
     }
@@ -124,12 +123,12 @@ impl Table {
         for &(port, share) in ports {
             all[usize::from(port)] = Some(connections(port, share));
         }
-        Table { settings, secret, ports: all.into(), sweep_at: Mutex::new((0, 0)) }
+        Table { common: Common { settings, secret }, ports: all.into(), sweep_at: Mutex::new((0, 0)) }
     }
 
     /// Returns the settings.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.common.settings
     }
 
     /// Finds the connections of up to 256 packets. An entry whose time is over is not found.
@@ -151,13 +150,13 @@ impl Table {
         self.find_buckets(keys, seeks);
         find_entries(seeks);
         for ((key, seek), found) in keys.iter().zip(seeks).zip(found) {
-            *found = seek.entry(key, &self.secret, now);
+            *found = seek.entry(key, &self.common.secret, now);
         }
     }
 
     #[inline(never)]
     fn find_buckets<'t>(&'t self, keys: &[Key], seeks: &mut [Seek<'t>]) {
-        let secret = self.secret;
+        let secret = self.common.secret;
         for (key, seek) in keys.iter().zip(seeks) {
             let Some(port) = self.port(key.port()) else { continue };
             seek.port = Some(port);
@@ -170,7 +169,7 @@ impl Table {
     #[must_use]
     pub fn find_one(&self, key: &Key, now: u32) -> Option<Entry> {
         let port = self.port(key.port())?;
-        let (at, tag) = port.find(key, self.secret.hash(key.words()))?;
+        let (at, tag) = port.find(key, self.common.secret.hash(key.words()))?;
         live(port, key.port(), at, tag, now)
     }
 
@@ -181,7 +180,7 @@ impl Table {
     pub fn open(&self, key: &Key, opening: &Opening<'_>, now: u32) -> Result<Opened, Refusal> {
         let port = self.port(key.port()).ok_or(Refusal::NoShare)?;
         let entry = |(at, tag)| Entry { tag, at, port: key.port(), direction: opening.direction };
-        Ok(match port.open(key, opening, &self.settings, &self.secret, now)? {
+        Ok(match port.open(key, opening, &self.common.settings, &self.common.secret, now)? {
             Opened::New(new) => Opened::New(entry(new)),
             // The other worker may have opened it from the other side.
             Opened::Known((at, tag)) => Opened::Known(with_direction(port, key.port(), at, tag)),
@@ -192,17 +191,45 @@ impl Table {
     #[inline]
     pub fn advance(&self, entry: Entry, side: Side, packet: &Transport, now: u32) -> Verdict {
         let Some(port) = self.port(entry.port) else { return Verdict::Gone };
-        let advanced = port.advance(entry.at, entry.tag, side, packet, &self.settings, now);
-        if advanced.ends {
-            // If another thread was faster, the packet is looked up again.
-            let ended = port.end(entry.at, entry.tag, &self.secret);
-            if !ended && advanced.verdict == Verdict::Reopen {
-                return Verdict::Gone;
+        port.advance(entry.at, entry.tag, side, packet, &self.common, now)
+    }
+
+    /// Finds the connections of up to 256 packets that a side has sent, and advances their states in the
+    /// same order. This is [`Self::find`] and [`Self::advance`] in one, and takes less time.
+    ///
+    /// `generation` returns the generation of a port's policy. A connection of another generation is not
+    /// advanced ([`Tracked::Stale`]).
+    ///
+    /// # Panics
+    /// If there are more than 256 keys, or not as many packets and places as keys.
+    #[inline]
+    pub fn track(
+        &self,
+        keys: &[Key],
+        side: Side,
+        packets: &[Transport],
+        generation: impl Fn(u16) -> u32,
+        now: u32,
+        tracked: &mut [Tracked],
+    ) {
+        assert!(keys.len() <= MAX_BATCH && packets.len() == keys.len() && tracked.len() >= keys.len());
+        let groups = keys.chunks(GROUP).zip(packets.chunks(GROUP)).zip(tracked.chunks_mut(GROUP));
+        for ((keys, packets), tracked) in groups {
+            let mut seeks = [Seek { port: None, hash: Hash(0) }; GROUP];
+            let seeks = &mut seeks[..keys.len()];
+            self.find_buckets(keys, seeks);
+            find_entries(seeks);
+            for (((key, seek), packet), tracked) in keys.iter().zip(seeks).zip(packets).zip(tracked) {
+                *tracked = match (seek.port, seek.entry(key, &self.common.secret, now)) {
+                    (Some(_), Some(entry)) if entry.is_stale(generation(key.port())) => Tracked::Stale(entry),
+                    (Some(port), Some(Entry { at, tag, .. })) => {
+                        let verdict = port.advance(at, tag, side, packet, &self.common, now);
+                        Tracked::Known(verdict)
+                    }
+                    _ => Tracked::Unknown,
+                };
             }
-        } else if advanced.changes_class {
-            port.classify(entry.at, entry.tag);
         }
-        advanced.verdict
     }
 
     /// Returns the verdict about an ICMP error. `entry` is the connection of the packet that the error
@@ -245,8 +272,8 @@ impl Table {
             if header.is_none_or(|header| header > fragment.len) {
                 return Err(BadFragment::Tiny);
             }
-            let hash = self.secret.hash(key.words()).0;
-            fragments.begin(key.words(), hash, fragment, entry, [now, self.settings.timeouts.fragments])
+            let hash = self.common.secret.hash(key.words()).0;
+            fragments.begin(key.words(), hash, fragment, entry, [now, self.common.settings.timeouts.fragments])
         })
     }
 
@@ -257,7 +284,7 @@ impl Table {
     /// The fragment is refused.
     pub fn next_fragment(&self, key: &Key, fragment: &Fragment, now: u32) -> Result<Entry, BadFragment> {
         let port = self.port(key.port()).ok_or(BadFragment::Unknown)?;
-        let hash = self.secret.hash(key.words()).0;
+        let hash = self.common.secret.hash(key.words()).0;
         port.with_fragments(fragment.sender, |fragments| fragments.go_on(key.words(), hash, fragment, now))
     }
 
@@ -281,13 +308,13 @@ impl Table {
 
     /// Ends a connection. Returns whether it had not ended yet.
     pub fn end(&self, entry: Entry) -> bool {
-        self.port(entry.port).is_some_and(|port| port.end(entry.at, entry.tag, &self.secret))
+        self.port(entry.port).is_some_and(|port| port.end(entry.at, entry.tag, &self.common.secret))
     }
 
     /// Ends all connections of a port. Control calls it, for a port that has left.
     pub fn end_port(&self, port: u16) {
         if let Some(port) = self.port(port) {
-            port.end_all(&self.secret);
+            port.end_all(&self.common.secret);
         }
     }
 
@@ -305,7 +332,7 @@ impl Table {
             let (port, from) = *at;
             let next = self.ports.get(port).and_then(Option::as_ref).and_then(|connections| {
                 let used = connections.used();
-                let next = connections.sweep(from, left, &self.secret, now);
+                let next = connections.sweep(from, left, &self.common.secret, now);
                 left -= next.unwrap_or(used).saturating_sub(from).min(left);
                 next
             });

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use straightline_conntrack::{
     Direction, Ends, Entry, Full, Key, Opened, Opening, PortShare, Refusal, Secret, Segment, Settings, Side, State,
-    Table, Transport, Verdict, Windows,
+    Table, Tracked, Transport, Verdict, Windows,
 };
 use straightline_wire::IpProtocol;
 
@@ -178,25 +178,37 @@ impl Rig {
     fn send(&mut self, flow: u8, side: Side, act: Act) -> Result<(), TestCaseError> {
         let packet = self.packet(flow, side, act);
         let key = flow_key(flow);
-        let Some(entry) = self.find(&key)? else { return self.open(flow, side, &packet) };
-        let entry = if entry.is_stale(self.generation) {
-            // Each flow has a bit of the policy.
-            if self.denied & 1 << (flow % 8) != 0 {
-                prop_assert!(self.table.end(entry));
-                self.reference.connections.remove(&key);
-                return self.check();
+        let found = self.find(&key)?;
+        let mut tracked = [Tracked::Unknown; 2];
+        let generation = |port| if port == PORT { self.generation } else { 0 };
+        self.table.track(&[flow_key(FLOWS), key], side, &[packet; 2], generation, self.now, &mut tracked);
+        prop_assert_eq!(tracked[0], Tracked::Unknown);
+        let verdict = match tracked[1] {
+            Tracked::Unknown => {
+                prop_assert_eq!(found, None);
+                return self.open(flow, side, &packet);
             }
-            let renewed = self.table.renew(entry, self.generation, self.generation + 7);
-            let connection = self.reference.connections.get_mut(&key).expect("it was found");
-            connection.generation = self.generation;
-            connection.rule = self.generation + 7;
-            // The entry of before has another generation, and is the same connection.
-            prop_assert_eq!(self.table.rule(entry), Some(self.generation + 7));
-            renewed.expect("it goes on")
-        } else {
-            entry
+            Tracked::Known(verdict) => {
+                prop_assert!(found.is_some_and(|entry| !entry.is_stale(self.generation)));
+                verdict
+            }
+            Tracked::Stale(entry) => {
+                prop_assert!(entry.is_stale(self.generation) && found == Some(entry));
+                // Each flow has a bit of the policy.
+                if self.denied & 1 << (flow % 8) != 0 {
+                    prop_assert!(self.table.end(entry));
+                    self.reference.connections.remove(&key);
+                    return self.check();
+                }
+                let renewed = self.table.renew(entry, self.generation, self.generation + 7);
+                let connection = self.reference.connections.get_mut(&key).expect("it was found");
+                connection.generation = self.generation;
+                connection.rule = self.generation + 7;
+                // The entry of before has another generation, and is the same connection.
+                prop_assert_eq!(self.table.rule(entry), Some(self.generation + 7));
+                self.table.advance(renewed.expect("it goes on"), side, &packet, self.now)
+            }
         };
-        let verdict = self.table.advance(entry, side, &packet, self.now);
         prop_assert_eq!(verdict, self.reference.advance(&key, side, &packet, self.now), "{:?}", packet);
         if verdict == Verdict::Reopen {
             return self.open(flow, side, &packet);
