@@ -27,7 +27,9 @@ use std::sync::Arc;
 
 pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
 use straightline_classify::{Column, Keys};
-use straightline_conntrack::{self as conntrack, Entry, Key, Opened, Opening, Refusal, Side, Transport, Verdict};
+use straightline_conntrack::{
+    self as conntrack, Entry, Key, Opened, Opening, Refusal, Side, Tracked, Transport, Verdict,
+};
 use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER, Verdicts};
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, MAX_BATCH, Packets, PortIndex, Reason};
@@ -35,7 +37,6 @@ use straightline_wire::EtherType;
 
 use control::{Denial, PortRules, Rules};
 use facts::{Facts, Flow, Fragment};
-use plain::plain;
 
 /// Packets that are read, looked up and followed together: all that they need stays in the first cache.
 const TOGETHER: usize = 64;
@@ -58,11 +59,14 @@ struct Work {
     /// Facts of packets that are not plain. `None`: they were not needed.
     facts: [Option<Facts>; MAX_BATCH],
     decisions: [Decision; MAX_BATCH],
-    /// Packets with a key, by their place in the batch.
-    keyed: Vec<usize>,
+    /// Plain packets, by their place in the batch.
+    plain: Vec<usize>,
     keys: Vec<Key>,
     transports: Vec<Transport>,
-    found: [Option<Entry>; MAX_BATCH],
+    tracked: [Tracked; TOGETHER],
+    /// Packets that are not plain, or whose connection was allowed by another policy.
+    others: Vec<usize>,
+    found: [Option<Entry>; TOGETHER],
     /// Packets that rules decide about.
     asking: Vec<usize>,
     columns: Box<Keys>,
@@ -95,10 +99,12 @@ impl Firewall {
         let work = Work {
             facts: [None; MAX_BATCH],
             decisions: [Decision::Ask; MAX_BATCH],
-            keyed: Vec::with_capacity(MAX_BATCH),
-            keys: Vec::with_capacity(MAX_BATCH),
-            transports: Vec::with_capacity(MAX_BATCH),
-            found: [None; MAX_BATCH],
+            plain: Vec::with_capacity(TOGETHER),
+            keys: Vec::with_capacity(TOGETHER),
+            transports: Vec::with_capacity(TOGETHER),
+            tracked: [Tracked::Unknown; TOGETHER],
+            others: Vec::with_capacity(TOGETHER),
+            found: [None; TOGETHER],
             asking: Vec::with_capacity(MAX_BATCH),
             columns: Box::new(Keys::new()),
             verdicts: [RuleIndex::default(); MAX_BATCH],
@@ -126,7 +132,6 @@ impl Node for Firewall {
         let mut run = Run { work, rules, own, port: *port, direction: *direction, sender, now };
         for begin in (0..batch.len()).step_by(TOGETHER) {
             run.read(packets, batch, begin..batch.len().min(begin + TOGETHER));
-            run.follow(packets, batch);
         }
         run.ask(packets, batch);
         for (&id, decision) in batch.ids().iter().zip(&work.decisions) {
@@ -156,66 +161,82 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Reads the packets, and finds their connections.
+    /// Reads packets. Those that are plain follow their connections.
     fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch, places: Range<usize>) {
-        let Work { facts, decisions, keyed, keys, transports, found, .. } = &mut *self.work;
-        keyed.clear();
+        let Work { facts, decisions, plain, keys, transports, tracked, others, .. } = &mut *self.work;
+        plain.clear();
         keys.clear();
         transports.clear();
+        others.clear();
         for at in places {
-            let id = batch.ids()[at];
             decisions[at] = Decision::Ask;
-            let (key, transport) = if let Some(plain) = plain(packets, id, self.port.0, self.sender) {
-                facts[at] = None;
-                plain
-            } else {
-                let read = Facts::of(packets, id);
-                facts[at] = Some(read);
-                match &read {
-                    Facts::Packet(flow) => (flow.key(self.port.0, self.sender), transport(flow)),
-                    // An error quotes a packet that the other side has sent.
-                    Facts::Error { about, .. } => (about.key(self.port.0, other(self.sender)), Transport::Other),
-                    _ => continue,
+            facts[at] = None;
+            match plain::plain(packets, batch.ids()[at], self.port.0, self.sender) {
+                Some((key, transport)) => {
+                    plain.push(at);
+                    keys.push(key);
+                    transports.push(transport);
+                }
+                None => others.push(at),
+            }
+        }
+        let generation = self.own.generation;
+        self.rules.table.track(keys, self.sender, transports, |_| generation, self.now, &mut tracked[..keys.len()]);
+        for (nth, &at) in plain.iter().enumerate() {
+            decisions[at] = match tracked[nth] {
+                Tracked::Known(Verdict::Pass(_)) => Decision::Pass,
+                Tracked::Known(Verdict::Invalid(_)) => Decision::Drop(Reason::Invalid),
+                Tracked::Unknown | Tracked::Known(Verdict::Reopen) => Decision::Ask,
+                Tracked::Stale(_) | Tracked::Known(Verdict::Gone) => {
+                    others.push(at);
+                    Decision::Ask
                 }
             };
-            keyed.push(at);
-            keys.push(key);
-            transports.push(transport);
         }
+        if !self.work.others.is_empty() {
+            self.read_others(packets, batch);
+        }
+    }
+
+    /// Reads all facts of packets that are not plain, and has them follow their connections.
+    fn read_others(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+        let Work { facts, others, keys, found, .. } = &mut *self.work;
+        keys.clear();
+        others.retain(|&at| {
+            let read = Facts::of(packets, batch.ids()[at]);
+            facts[at] = Some(read);
+            keys.push(match &read {
+                Facts::Packet(flow) => flow.key(self.port.0, self.sender),
+                // It quotes a packet that the other side has sent.
+                Facts::Error { about, .. } => about.key(self.port.0, other(self.sender)),
+                _ => return false,
+            });
+            true
+        });
         self.rules.table.find(keys, self.now, &mut found[..keys.len()]);
+        for nth in 0..self.work.others.len() {
+            let at = self.work.others[nth];
+            let from = packets.port(batch.ids()[at]);
+            self.work.decisions[at] = self.follow(self.work.facts[at].as_ref(), self.work.found[nth], from);
+        }
     }
 
-    /// Decides about packets that need no rule.
-    fn follow(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        for nth in 0..self.work.keyed.len() {
-            let at = self.work.keyed[nth];
-            let found = self.work.found[nth];
-            self.work.decisions[at] = match (&self.work.facts[at], found) {
-                (None, Some(entry)) if !entry.is_stale(self.own.generation) => {
-                    self.advance(entry, &self.work.transports[nth], &self.work.keys[nth])
+    /// Has a packet follow its connection.
+    fn follow(&self, facts: Option<&Facts>, found: Option<Entry>, from: PortIndex) -> Decision {
+        let table = &self.rules.table;
+        match facts {
+            Some(Facts::Packet(flow)) => {
+                let Some(entry) = found else { return Decision::Ask };
+                let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow) } else { Some(entry) };
+                let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
+                match table.advance(entry, self.sender, &transport(flow), self.now) {
+                    Verdict::Pass(_) => self.first_fragment(flow, entry, from),
+                    Verdict::Invalid(_) => Decision::Drop(Reason::Invalid),
+                    Verdict::Reopen | Verdict::Gone => Decision::Ask,
                 }
-                (None, None) => Decision::Ask,
-                _ => self.follow_other(packets, batch, nth),
-            };
-        }
-    }
-
-    /// Decides about a packet that is not plain, or whose connection another policy has allowed.
-    #[cold]
-    fn follow_other(&self, packets: &mut Packets<'_>, batch: &Batch, nth: usize) -> Decision {
-        let Work { keyed, facts, found, transports, keys, .. } = &*self.work;
-        let at = keyed[nth];
-        let id = batch.ids()[at];
-        let facts = facts[at].unwrap_or_else(|| Facts::of(packets, id));
-        if let Facts::Error { seq, .. } = facts {
-            return self.error(found[nth], seq);
-        }
-        let Some(entry) = found[nth] else { return Decision::Ask };
-        let entry = if entry.is_stale(self.own.generation) { self.renew(entry, &facts) } else { Some(entry) };
-        let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
-        match (self.advance(entry, &transports[nth], &keys[nth]), facts) {
-            (Decision::Pass, Facts::Packet(flow)) => self.first_fragment(&flow, entry, packets.port(id)),
-            (decision, _) => decision,
+            }
+            Some(Facts::Error { seq, .. }) => self.error(found, *seq),
+            _ => Decision::Ask,
         }
     }
 
@@ -226,30 +247,6 @@ impl Run<'_> {
                 Decision::Pass
             }
             _ => Decision::Drop(Reason::Invalid),
-        }
-    }
-
-    /// Advances a connection by a packet.
-    #[inline]
-    fn advance(&self, entry: Entry, transport: &Transport, key: &Key) -> Decision {
-        match self.rules.table.advance(entry, self.sender, transport, self.now) {
-            Verdict::Pass(_) => Decision::Pass,
-            Verdict::Invalid(_) => Decision::Drop(Reason::Invalid),
-            Verdict::Reopen => Decision::Ask,
-            Verdict::Gone => self.advance_again(transport, key),
-        }
-    }
-
-    /// Advances a connection whose entry has ended since it was found.
-    #[cold]
-    fn advance_again(&self, transport: &Transport, key: &Key) -> Decision {
-        let table = &self.rules.table;
-        let again = table.find_one(key, self.now).filter(|entry| !entry.is_stale(self.own.generation));
-        let Some(again) = again else { return Decision::Ask };
-        match table.advance(again, self.sender, transport, self.now) {
-            Verdict::Pass(_) => Decision::Pass,
-            Verdict::Reopen => Decision::Ask,
-            Verdict::Invalid(_) | Verdict::Gone => Decision::Drop(Reason::Invalid),
         }
     }
 
@@ -287,8 +284,7 @@ impl Run<'_> {
 
     /// Has the present policy decide about a connection, as if its first packet came now. One that it
     /// denies ends.
-    fn renew(&self, entry: Entry, facts: &Facts) -> Option<Entry> {
-        let Facts::Packet(flow) = facts else { return None };
+    fn renew(&self, entry: Entry, flow: &Flow) -> Option<Entry> {
         let table = &self.rules.table;
         let opener = entry.direction().opener();
         let direction = if opener == Side::Local { Direction::Out } else { Direction::In };

@@ -352,7 +352,7 @@ proptest! {
                 turn.set_offload(id, Offload { checksum: Partial { start, offset }, gso: None });
             }
             for sender in [Side::Local, Side::Remote] {
-                let Some((key, transport)) = plain(turn.packets(), id, 7, sender) else { continue };
+                let Some((key, transport)) = plain::plain(turn.packets(), id, 7, sender) else { continue };
                 let Facts::Packet(flow) = Facts::of(turn.packets(), id) else {
                     panic!("{:?} of {bytes:02x?}", Facts::of(turn.packets(), id));
                 };
