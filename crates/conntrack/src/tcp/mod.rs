@@ -358,7 +358,7 @@ impl Tcp {
             && last.kind == Some(Kind::Ack)
             && last.role == Role::Answerer
             && segment.seq == last.ack;
-        if answers_ignored && segment.ack == last.end || answers_challenge {
+        if answers_ignored && last.role != role && segment.ack == last.end || answers_challenge {
             return self.finish(role, Kind::Rst, next, rules.timeouts);
         }
         self.take(role, Kind::Rst, segment, next, rules, left)

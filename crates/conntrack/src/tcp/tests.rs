@@ -20,13 +20,13 @@ fn states_follow_as_in_nf_conntrack() {
     //                     SYN_SENT SYN_RECV ESTABL FIN_WAIT CLOSE_W LAST_ACK TIME_W CLOSE SYN_SENT2
     let opener = [
         (Kind::Syn, "SS . . . . . SS SS S2"),
-        (Kind::SynAck, "- . . . . . . . SR"),
+        (Kind::SynAck, "- SR - - - - - - SR"),
         (Kind::Fin, "- FW FW LA LA LA TW CL -"),
         (Kind::Ack, "- ES ES CW CW TW TW CL -"),
         (Kind::Rst, "CL CL CL CL CL CL CL CL CL"),
     ];
     let answerer = [
-        (Kind::Syn, "S2 - - - - - - - S2"),
+        (Kind::Syn, "S2 - - - - - SS - S2"),
         (Kind::SynAck, "SR . . . . . . . SR"),
         (Kind::Fin, "- FW FW LA LA LA TW CL -"),
         (Kind::Ack, ". SR ES CW CW TW TW CL ."),

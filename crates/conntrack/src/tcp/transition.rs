@@ -21,14 +21,16 @@ pub(super) fn next(kind: Kind, role: Role, state: State) -> Next {
     match (kind, role, state) {
         (Kind::Rst, _, _) => Next::To(Close),
 
-        (Kind::Syn, Opener, SynSent | TimeWait | Close) => Next::To(SynSent),
+        // The answerer of before may be the opener of the next connection.
+        (Kind::Syn, Opener, SynSent | TimeWait | Close) | (Kind::Syn, Answerer, TimeWait) => Next::To(SynSent),
         (Kind::Syn, Opener, SynSent2) | (Kind::Syn, Answerer, SynSent | SynSent2) => Next::To(SynSent2),
         (Kind::Syn, Opener, _) => Next::Ignore,
         (Kind::Syn, Answerer, _) => Next::Invalid,
 
-        (Kind::SynAck, Opener, SynSent) => Next::Invalid,
-        (Kind::SynAck, Opener, SynSent2) | (Kind::SynAck, Answerer, SynSent | SynSent2) => Next::To(SynRecv),
-        (Kind::SynAck, _, _) => Next::Ignore,
+        // Only in a simultaneous open does the opener answer a SYN.
+        (Kind::SynAck, Opener, SynSent2 | SynRecv) | (Kind::SynAck, Answerer, SynSent | SynSent2) => Next::To(SynRecv),
+        (Kind::SynAck, Opener, _) => Next::Invalid,
+        (Kind::SynAck, Answerer, _) => Next::Ignore,
 
         (Kind::Fin, _, SynRecv | Established) => Next::To(FinWait),
         (Kind::Fin, _, FinWait | CloseWait | LastAck) => Next::To(LastAck),
