@@ -61,25 +61,33 @@ struct Writer {
     inbound: u32,
     /// Inbound connections of each opener.
     openers: Vec<u32>,
-    rates: [Rate; 2],
+    /// Allowance of outbound connections.
+    rate: Rate,
+    /// Allowance of the inbound connections of each opener.
+    opener_rates: Vec<Rate>,
 }
+
+/// The most milliseconds by which clocks of workers differ.
+const MOST_SKEW: u32 = 60_000;
 
 /// An allowance of new connections, in thousandths.
 #[derive(Clone, Copy)]
 struct Rate {
     allowance: u64,
-    since: u32,
+    /// Time of the last connection; none before the first one.
+    since: Option<u32>,
 }
 
 impl Rate {
     /// Takes one connection from the allowance, which grows by `each_second` and is never greater.
     fn take(&mut self, each_second: u32, now: u32) -> bool {
         let most = u64::from(each_second) * 1000;
-        let elapsed = now.wrapping_sub(self.since);
-        // Clocks of workers differ by some milliseconds. Time does not go back.
-        if elapsed < 1 << 31 {
-            self.since = now;
-            self.allowance = (self.allowance + u64::from(elapsed) * u64::from(each_second)).min(most);
+        let since = self.since.unwrap_or(now);
+        // Clocks of workers differ by some milliseconds, so a time may lie before the last one.
+        if since.wrapping_sub(now) > MOST_SKEW || since == now {
+            self.since = Some(now);
+            let elapsed = u64::from(now.wrapping_sub(since));
+            self.allowance = (self.allowance + elapsed * u64::from(each_second)).min(most);
         }
         let left = self.allowance.checked_sub(1000);
         self.allowance = left.unwrap_or(self.allowance);
@@ -90,7 +98,7 @@ impl Rate {
 impl Connections {
     pub(crate) fn new(share: PortShare) -> Self {
         let count = share.connections as usize;
-        let full = Rate { allowance: u64::from(share.new_per_second) * 1000, since: 0 };
+        let full = Rate { allowance: u64::from(share.new_per_second) * 1000, since: None };
         Connections {
             entries: Entries::new(count),
             buckets: Buckets::new(count),
@@ -98,7 +106,8 @@ impl Connections {
                 members: Members::new(count),
                 inbound: 0,
                 openers: vec![0; usize::from(share.openers.max(1))],
-                rates: [full; 2],
+                rate: full,
+                opener_rates: vec![full; usize::from(share.openers.max(1))],
             }),
             share,
             refused: Default::default(),
@@ -277,12 +286,23 @@ impl Connections {
     fn admit(&self, writer: &mut Writer, opening: &Opening<'_>, secret: &Secret, now: u32) -> Result<u32, Full> {
         let share = &self.share;
         let direction = opening.direction;
-        if !writer.rates[direction as usize].take(share.new_per_second, now) {
+        // Each opener has an allowance of its own: none stops the connections of another.
+        let rate = match direction {
+            Direction::Outbound => &mut writer.rate,
+            Direction::Inbound => {
+                let place = writer.place_of(opening.opener);
+                &mut writer.opener_rates[place]
+            }
+        };
+        if !rate.take(share.new_per_second, now) {
             return Err(Full::Rate);
         }
         // Each limit that is reached takes one entry. Then the next limit has a place more.
         let half_open = Class::half_open(direction);
-        if writer.members.count(half_open) >= share.half_open && !self.evict(writer, half_open, opening, secret) {
+        if writer.members.count(half_open) >= share.half_open
+            && !self.evict(writer, half_open, opening, secret)
+            && !self.evict_of_greater(writer, half_open, opening, secret)
+        {
             return Err(Full::HalfOpen);
         }
         if direction == Direction::Inbound {
@@ -312,12 +332,33 @@ impl Connections {
 
     /// Evicts the oldest connection of a class that has the same opener, as far as a few are looked at.
     fn evict(&self, writer: &mut Writer, class: Class, opening: &Opening<'_>, secret: &Secret) -> bool {
+        let own = writer.place_of(opening.opener);
+        self.evict_if(writer, class, secret, |writer, opener| {
+            opening.direction == Direction::Outbound || writer.place_of(opener) == own
+        })
+    }
+
+    /// Evicts the oldest connection of a class whose opener has more inbound connections than this one:
+    /// who fills what all openers share makes place for the others.
+    fn evict_of_greater(&self, writer: &mut Writer, class: Class, opening: &Opening<'_>, secret: &Secret) -> bool {
+        let own = *writer.of_opener(opening.opener);
+        self.evict_if(writer, class, secret, |writer, opener| {
+            opening.direction == Direction::Inbound && writer.openers[writer.place_of(opener)] > own + 1
+        })
+    }
+
+    /// Evicts the oldest connection of a class whose opener is one of these, as far as a few are looked
+    /// at.
+    fn evict_if(
+        &self,
+        writer: &mut Writer,
+        class: Class,
+        secret: &Secret,
+        is_one: impl Fn(&Writer, u16) -> bool,
+    ) -> bool {
         loop {
-            let is_same = |at: &u32| {
-                let facts = facts_and_rule(self.entries.peek(*at, FACTS)).0;
-                opening.direction == Direction::Outbound || facts.opener == opening.opener
-            };
-            let Some(at) = writer.members.of(class).take(MOST_LOOKED_AT).find(is_same) else { return false };
+            let is_meant = |at: &u32| is_one(writer, facts_and_rule(self.entries.peek(*at, FACTS)).0.opener);
+            let Some(at) = writer.members.of(class).take(MOST_LOOKED_AT).find(is_meant) else { return false };
             let Some(entry) = self.entries.tag(at).and_then(|tag| self.entries.lock(at, tag)) else { return false };
             let now_in = facts_and_rule(entry.get(FACTS)).0.class();
             if now_in == class {
@@ -434,8 +475,13 @@ impl Writer {
 
     /// Returns the number of inbound connections of an opener, to change it.
     fn of_opener(&mut self, opener: u16) -> &mut u32 {
-        let count = self.openers.len();
-        &mut self.openers[usize::from(opener) % count]
+        let place = self.place_of(opener);
+        &mut self.openers[place]
+    }
+
+    /// Returns the place of an opener among those that are told apart.
+    fn place_of(&self, opener: u16) -> usize {
+        usize::from(opener) % self.openers.len()
     }
 }
 

@@ -133,8 +133,13 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
         outbound_reserve: connections / 4,
         ..PortShare::new(connections)
     };
-    let port =
-        |index| FirewallPort { name: format!("vm{index}"), index: PortIndex(index), groups: groups.clone(), share };
+    let port = |index| FirewallPort {
+        name: format!("vm{index}"),
+        index: PortIndex(index),
+        groups: groups.clone(),
+        share,
+        macs: Vec::new(),
+    };
     let settings = FirewallSettings {
         definitions: Definitions::new([group], []),
         ports: vec![port(0), port(1)],

@@ -92,6 +92,8 @@ pub(crate) struct Headers {
     pub(crate) is_routed: bool,
     /// The head ends before a header does that the packet may have.
     pub(crate) is_cut: bool,
+    /// The chain of extension headers does not end in the packet.
+    pub(crate) is_broken: bool,
     /// First fragment without its whole transport header: the checksum cannot be changed.
     pub(crate) is_split: bool,
 }
@@ -187,7 +189,10 @@ impl Headers {
         self.network = Network::Ipv6;
         reader.end = reader.at + 40 + payload;
         reader.at += 40;
-        let Some(protocol) = self.extensions(reader, front[6]) else { return };
+        let Some(protocol) = self.extensions(reader, front[6]) else {
+            self.is_broken = true;
+            return;
+        };
         self.protocol = protocol;
         self.tos = front[0] << 4 | front[1] >> 4;
         self.ttl = front[7];

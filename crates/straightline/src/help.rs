@@ -14,8 +14,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look",
         &["status", "ports", "top", "web", "events", "fdb", "neighbours", "tables", "table", "connections", "runtime"],
     ),
-    ("Change", &["reload", "link", "rate", "flow", "port"]),
-    ("Find faults", &["doctor", "firewall", "drops", "capture", "trace", "ping", "bugreport"]),
+    ("Change", &["reload", "link", "rate", "flow", "firewall", "port"]),
+    ("Find faults", &["doctor", "drops", "capture", "trace", "ping", "bugreport"]),
     ("Measure", &["lab"]),
 ];
 

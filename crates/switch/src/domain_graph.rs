@@ -141,7 +141,7 @@ impl<'a> Building<'a> {
                 let Some(table) = self.live.tables.get::<BridgeTable>("bridge", name) else { return Vec::new() };
                 let bridge = table.node(domain.workers);
                 flows = self.live.tables.get::<FlowControl>("flows", name).map(|flows| (Arc::clone(&table), flows));
-                let has_groups = part.ports.iter().any(|port| port.has_groups);
+                let has_groups = part.ports.iter().any(|port| port.connections.is_some());
                 vlan_in = (flows.is_some() || has_groups).then(|| VlanIn::new(&table)).flatten();
                 let bridge = if vlan_in.is_some() { bridge.behind_vlan_in() } else { bridge };
                 let groups = self.live.tables.get::<SnoopingTable>("snooping", name);
@@ -188,7 +188,7 @@ impl<'a> Building<'a> {
             if end.tunnel.is_none() && !end.is_received_by(self.worker) {
                 continue;
             }
-            let end_of_nodes = if port.has_groups {
+            let end_of_nodes = if port.connections.is_some() {
                 let first = self.guard(port, Direction::Out, is_in_patch, behind_vlan_in);
                 match &vlan_in {
                     Some(vlan_in) => {
@@ -225,7 +225,7 @@ impl<'a> Building<'a> {
 
     /// Adds the groups of a port, if it has some, in front of `to`.
     fn guard(&mut self, port: &PortSpec, direction: Direction, is_in_patch: bool, to: NodeIndex) -> NodeIndex {
-        if !port.has_groups {
+        if port.connections.is_none() {
             return to;
         }
         let name = format!("groups-{}.{}", direction.as_str(), port.end.name);

@@ -82,7 +82,7 @@ impl<'a, C: Fn(&mut Graph, &EndSpec) -> NodeIndex> NodeChains<'a, C> {
         for port in ingress {
             let list = List::Ingress(&port.ingress);
             // A list in front of groups is not shared.
-            if port.has_groups || !lists.contains(&list) {
+            if port.connections.is_some() || !lists.contains(&list) {
                 lists.push(list);
             }
         }

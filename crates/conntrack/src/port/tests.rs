@@ -115,10 +115,13 @@ proptest! {
 /// A limit of new connections lets a second's worth pass at once, and then so many a second.
 #[test]
 fn a_rate_grows_back() {
-    let mut rate = Rate { allowance: 5000, since: 0 };
+    let mut rate = Rate { allowance: 5000, since: None };
     assert_eq!((0..9).filter(|_| rate.take(5, 0)).count(), 5);
     assert_eq!((0..9).filter(|_| rate.take(5, 400)).count(), 2);
     assert_eq!((0..9).filter(|_| rate.take(5, 399)).count(), 0, "another worker's clock is behind");
     assert_eq!((0..9).filter(|_| rate.take(5, 100_000)).count(), 5, "never more than a second's worth");
     assert_eq!((0..9).filter(|_| rate.take(0, 200_000)).count(), 0);
+    // After 25 days without one, and where the clock begins again.
+    assert_eq!((0..9).filter(|_| rate.take(5, (1 << 31) + 300_000)).count(), 5);
+    assert_eq!((0..9).filter(|_| rate.take(5, 1000)).count(), 5);
 }

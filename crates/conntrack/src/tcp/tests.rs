@@ -110,7 +110,7 @@ fn connections_end() {
     ];
     let with = |line: Line| closed.into_iter().chain([line]).collect::<Vec<_>>();
     after_open("a SYN opens it again", &with((">S", 9000, 0, 0, "reopen")));
-    after_open("the other side may not", &with(("<S", 9000, 0, 0, "State")));
+    after_open("the other side may open another one", &with(("<S", 9000, 0, 0, "reopen")));
     after_open("the last ACK comes again", &with((">A", 102, 602, 0, "TIME_WAIT")));
     after_open(
         "both close at once",

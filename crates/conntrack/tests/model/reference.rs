@@ -73,8 +73,9 @@ pub(crate) struct Reference {
     pub(crate) refused: HashMap<Full, u64>,
     pub(crate) evicted: u64,
     pub(crate) step: u64,
-    /// Thousandths of new connections that each direction may open, and since when.
-    allowances: [(u64, u32); 2],
+    /// Thousandths of new connections that may be opened, and since when: outbound ones, and those of each
+    /// opener.
+    allowances: HashMap<Option<u16>, (u64, u32)>,
 }
 
 /// A new connection.
@@ -96,7 +97,7 @@ impl Reference {
             refused: HashMap::new(),
             evicted: 0,
             step: 0,
-            allowances: [(u64::from(share.new_per_second) * 1000, 0); 2],
+            allowances: HashMap::new(),
         }
     }
 
@@ -149,14 +150,18 @@ impl Reference {
     fn admit(&mut self, opening: &Opening, now: u32) -> Result<(), Full> {
         let Opening { direction, opener, .. } = *opening;
         let share = self.share;
-        let (allowance, since) = &mut self.allowances[direction as usize];
         let each_second = u64::from(share.new_per_second);
+        let whose = (direction == Direction::Inbound).then_some(opener % share.openers);
+        let (allowance, since) = self.allowances.entry(whose).or_insert((each_second * 1000, now));
         *allowance = (*allowance + u64::from(now - *since) * each_second).min(each_second * 1000);
         *since = now;
         *allowance = allowance.checked_sub(1000).ok_or(Full::Rate)?;
 
         let is_half_open = |c: &Connection| c.direction == direction && c.class() == Class::HalfOpen;
-        if self.count(is_half_open) >= share.half_open && !self.evict(Class::HalfOpen, opening) {
+        if self.count(is_half_open) >= share.half_open
+            && !self.evict(Class::HalfOpen, opening)
+            && !self.evict_of_greater(opening)
+        {
             return Err(Full::HalfOpen);
         }
         if direction == Direction::Inbound {
@@ -186,12 +191,32 @@ impl Reference {
 
     /// Evicts the connection that came into the class first, among the first 16 of its direction.
     fn evict(&mut self, class: Class, opening: &Opening) -> bool {
+        let openers = self.share.openers;
+        self.evict_if(class, opening.direction, |opener| {
+            opening.direction == Direction::Outbound || opener % openers == opening.opener % openers
+        })
+    }
+
+    /// Evicts an inbound half-open connection of an opener that has at least two more than this one.
+    fn evict_of_greater(&mut self, opening: &Opening) -> bool {
+        let openers = self.share.openers;
+        let mut counts: HashMap<u16, u32> = HashMap::new();
+        for connection in self.connections.values().filter(|c| c.direction == Direction::Inbound) {
+            *counts.entry(connection.opener % openers).or_default() += 1;
+        }
+        let of = |opener: u16| counts.get(&(opener % openers)).copied().unwrap_or(0);
+        let own = of(opening.opener);
+        opening.direction == Direction::Inbound
+            && self.evict_if(Class::HalfOpen, opening.direction, |opener| of(opener) > own + 1)
+    }
+
+    fn evict_if(&mut self, class: Class, direction: Direction, is_one: impl Fn(u16) -> bool) -> bool {
         let all = self.connections.iter();
-        let mut of_class: Vec<_> =
-            all.filter(|(_, c)| c.class() == class && c.direction == opening.direction).collect();
+        let mut of_class: Vec<_> = all.filter(|(_, c)| c.class() == class && c.direction == direction).collect();
         of_class.sort_by_key(|(_, connection)| connection.since);
-        let is_own = |c: &Connection| opening.direction == Direction::Outbound || c.opener == opening.opener;
-        let Some(key) = of_class.iter().take(16).find(|(_, c)| is_own(c)).map(|(key, _)| **key) else { return false };
+        let Some(key) = of_class.iter().take(16).find(|(_, c)| is_one(c.opener)).map(|(key, _)| **key) else {
+            return false;
+        };
         self.connections.remove(&key);
         self.evicted += 1;
         true

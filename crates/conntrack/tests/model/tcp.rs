@@ -58,8 +58,8 @@ const STATES: [State; 9] = [
 /// The state after a segment of a kind: of the opener, and of the other side. The columns are the states
 /// above. `-` is invalid, `.` passes without an effect.
 const TABLE: [(&str, &str, &str); 5] = [
-    ("syn", "SS .  .  .  .  .  SS SS S2", "S2 -  -  -  -  -  -  -  S2"),
-    ("synack", "-  .  .  .  .  .  .  .  SR", "SR .  .  .  .  .  .  .  SR"),
+    ("syn", "SS .  .  .  .  .  SS SS S2", "S2 -  -  -  -  -  SS -  S2"),
+    ("synack", "-  SR -  -  -  -  -  -  SR", "SR .  .  .  .  .  .  .  SR"),
     ("fin", "-  FW FW LA LA LA TW CL -", "-  FW FW LA LA LA TW CL -"),
     ("ack", "-  ES ES CW CW TW TW CL -", ".  SR ES CW CW TW TW CL ."),
     ("rst", "CL CL CL CL CL CL CL CL CL", "CL CL CL CL CL CL CL CL CL"),
@@ -266,6 +266,7 @@ impl Tcp {
         }
         let answers_ignored = (self.has_reply && self.last.kind == "syn"
             || !self.is_assured && self.last.kind == "ack")
+            && self.last.is_reply != is_reply
             && segment.ack == self.last.end;
         let answers_challenge = self.state == State::SynSent
             && self.last.kind == "ack"

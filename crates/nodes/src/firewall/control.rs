@@ -13,6 +13,9 @@ use straightline_firewall::{
 use straightline_graph::clock::{cycles, whole_seconds};
 use straightline_graph::{NodeControl, Rows, TableEvent, TableView};
 use straightline_packet::{IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
+use straightline_wire::MacAddr;
+
+use crate::MacPrefix;
 
 /// Denials of a port that wait to become events. Further ones are only counted.
 const MOST_DENIALS: usize = 32;
@@ -46,6 +49,8 @@ pub struct FirewallPort {
     pub groups: PortGroups,
     /// Its share of the connection table.
     pub share: PortShare,
+    /// The MAC addresses of its guest, if they are known. Frames to others begin no connection.
+    pub macs: Vec<MacPrefix>,
 }
 
 /// The rules of a port, as workers see them.
@@ -56,6 +61,16 @@ pub(super) struct PortRules {
     /// Number of the policy. A connection that another one allowed is decided again.
     pub(super) generation: u32,
     pub(super) notes: Arc<Notes>,
+    /// Bits and masks of the MAC addresses of its guest; empty if they are not known.
+    macs: Arc<[(u64, u64)]>,
+}
+
+impl PortRules {
+    /// Returns whether a frame is for the guest of the port, as far as its addresses are known.
+    pub(super) fn is_addressed(&self, head: &[u8]) -> bool {
+        let Some(mac) = head.first_chunk::<6>().map(|mac| MacAddr(*mac).as_u64()) else { return false };
+        self.macs.is_empty() || self.macs.iter().any(|&(bits, mask)| mac & mask == bits)
+    }
 }
 
 /// The notes of workers about a port, for operators.
@@ -118,7 +133,7 @@ impl Rules {
 
     /// Returns whether connections of before are taken up.
     pub(super) fn picks_up(&self, now: u32) -> bool {
-        self.picks_up_until.is_some_and(|until| until.wrapping_sub(now) < 1 << 31)
+        self.picks_up_until.is_some_and(|until| !has_come(until, now))
     }
 }
 
@@ -175,6 +190,11 @@ pub struct Decided {
 /// Returns the present time of connections: milliseconds of the clock of [`Packets::now`].
 fn now_ms() -> u32 {
     whole_seconds(cycles()).wrapping_mul(1000)
+}
+
+/// Returns whether a time has come, on the clock that begins again after 2^32 milliseconds.
+fn has_come(time: u32, now: u32) -> bool {
+    now.wrapping_sub(time) < 1 << 31
 }
 
 impl FirewallControl {
@@ -322,12 +342,13 @@ fn rules_of(
     before: Option<&PortRules>,
 ) -> Result<PortRules, PolicyError> {
     let policy = policies.get(&port.groups)?;
+    let macs: Arc<[_]> = port.macs.iter().map(|mac| mac.masked()).collect();
     if let Some(before) = before.filter(|before| Arc::ptr_eq(&before.policy, &policy)) {
-        return Ok(PortRules { name: port.name.clone(), ..before.clone() });
+        return Ok(PortRules { name: port.name.clone(), macs, ..before.clone() });
     }
     let generation = before.map_or(1, |before| before.generation.wrapping_add(1));
     let notes = Arc::new(Notes::new(&policy));
-    Ok(PortRules { name: port.name.clone(), policy, generation, notes })
+    Ok(PortRules { name: port.name.clone(), policy, generation, notes, macs })
 }
 
 fn shares(settings: &FirewallSettings) -> Vec<(u16, PortShare)> {
@@ -389,6 +410,11 @@ impl NodeControl for FirewallControl {
             return Vec::new();
         }
         state.table.sweep(now_ms(), SWEPT);
+        // The clock begins again some day.
+        if state.picks_up_until.is_some_and(|until| has_come(until, now_ms())) {
+            state.picks_up_until = None;
+            self.publish(&state);
+        }
         let mut events = Self::denials(&state);
         events.extend(Self::refusals(&mut state));
         events

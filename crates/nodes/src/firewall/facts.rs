@@ -156,10 +156,16 @@ impl Facts {
     #[inline]
     pub(super) fn of(packets: &mut Packets<'_>, id: PacketId) -> Self {
         let headers = Headers::of(packets, id);
+        let Offload { checksum, gso } = packets.offload(id);
+        let is_finished = gso.is_none() && !matches!(checksum, Checksum::Partial { .. });
+        let is_ip = matches!(EtherType(headers.ether_type), EtherType::IPV4 | EtherType::IPV6);
+        // A checksum that is left to others could change the type of a frame.
+        if !is_finished && (!is_ip || headers.tag & TAG_PRESENT != 0) {
+            return Facts::Damaged;
+        }
         if headers.tag & TAG_PRESENT != 0 {
             return Facts::Frame(EtherType::VLAN);
         }
-        let is_ip = matches!(EtherType(headers.ether_type), EtherType::IPV4 | EtherType::IPV6);
         if usize::from(headers.l3) != ethernet::LEN {
             // An LLC frame may carry IP or ARP, but no guest sends it so.
             return Facts::Frame(EtherType(LLC));
@@ -167,14 +173,16 @@ impl Facts {
         if !is_ip {
             return Facts::Frame(EtherType(headers.ether_type));
         }
-        let is_whole = matches!(headers.network, Network::Ipv4 | Network::Ipv6) && !headers.is_cut && !headers.is_split;
+        let is_whole = matches!(headers.network, Network::Ipv4 | Network::Ipv6)
+            && !headers.is_cut
+            && !headers.is_split
+            && !headers.is_broken;
         if !is_whole {
             return Facts::Damaged;
         }
         let vlan = packets.vlan(id).map_or(0, |vlan| vlan.id.get());
         let packet = Packet { head: packets.head(id), headers: &headers, vlan };
         let facts = packet.facts();
-        let Offload { checksum, gso } = packets.offload(id);
         // The bytes that were read must arrive unchanged, but for the checksum of the transport.
         let changes = match checksum {
             Checksum::Partial { start, offset } => packet.checksum() != Some(usize::from(start) + usize::from(offset)),
@@ -358,19 +366,13 @@ impl Packet<'_> {
             return Facts::Damaged;
         };
         flow.icmp = [icmp_type, code];
-        let (queries, is_error) = if flow.is_ipv6 {
-            (&[ECHO_V6][..], icmpv6::Type(icmp_type).is_error())
-        } else {
-            (&QUERIES_V4[..], ERRORS_V4.contains(&icmp_type))
-        };
+        let is_error = if flow.is_ipv6 { icmpv6::Type(icmp_type).is_error() } else { ERRORS_V4.contains(&icmp_type) };
         if is_error {
             // The answer to a fragment quotes one, too; nobody sends errors in fragments.
             return if flow.fragment.is_some() { Facts::Damaged } else { self.error(flow) };
         }
-        let ident = self.half(l4 + 4);
-        let query = queries.iter().find(|(question, answer)| [*question, *answer].contains(&icmp_type));
-        let Some(&(request, _)) = query else { return Facts::Single(flow) };
-        flow.query = Some(Query { is_question: request == icmp_type, request, ident });
+        let Some(query) = query(flow.is_ipv6, icmp_type, self.half(l4 + 4)) else { return Facts::Single(flow) };
+        flow.query = Some(query);
         if is_many { Facts::Single(flow) } else { Facts::Packet(flow) }
     }
 
@@ -412,10 +414,8 @@ impl Packet<'_> {
         let is_icmp = about.protocol == if about.is_ipv6 { IpProtocol::ICMPV6.0 } else { IpProtocol::ICMP.0 };
         let mut seq = None;
         if is_icmp {
-            // Errors are about queries, and never about answers or errors.
-            let queries = if about.is_ipv6 { &[ECHO_V6][..] } else { &QUERIES_V4[..] };
-            queries.iter().find(|(question, _)| *question == front[0])?;
-            about.query = Some(Query { is_question: true, request: front[0], ident: half(4) });
+            // Errors are about queries and their answers, and never about errors (RFC 1122, 3.2.2).
+            about.query = Some(query(about.is_ipv6, front[0], half(4))?);
         } else if [IpProtocol::TCP.0, IpProtocol::UDP.0, SCTP].contains(&about.protocol) {
             (about.src_port, about.dst_port) = (half(0), half(2));
             let number = u32::from_be_bytes([front[4], front[5], front[6], front[7]]);
@@ -444,6 +444,13 @@ impl Packet<'_> {
 #[expect(clippy::cast_possible_truncation, reason = "the halves")]
 fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
+}
+
+/// Returns the query that a message of this type asks or answers.
+fn query(is_ipv6: bool, icmp_type: u8, ident: u16) -> Option<Query> {
+    let queries = if is_ipv6 { &[ECHO_V6][..] } else { &QUERIES_V4[..] };
+    let &(request, _) = queries.iter().find(|(question, answer)| [*question, *answer].contains(&icmp_type))?;
+    Some(Query { is_question: request == icmp_type, request, ident })
 }
 
 /// Returns the IPv4 address at an offset in its mapped form.

@@ -32,7 +32,7 @@ use straightline_conntrack::{
 };
 use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER, Verdicts};
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, MAX_BATCH, Packets, PortIndex, Reason};
+use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
 use straightline_wire::EtherType;
 
 use control::{Denial, PortRules, Rules};
@@ -69,6 +69,8 @@ struct Work {
     found: [Option<Entry>; TOGETHER],
     /// Packets that rules decide about.
     asking: Vec<usize>,
+    /// Fragments that may pass: a first one with its connection, or a further one.
+    fragments: Vec<(usize, Option<Entry>)>,
     columns: Box<Keys>,
     verdicts: Verdicts,
     /// Denials that were noted, and the second.
@@ -106,6 +108,7 @@ impl Firewall {
             others: Vec::with_capacity(TOGETHER),
             found: [None; TOGETHER],
             asking: Vec::with_capacity(MAX_BATCH),
+            fragments: Vec::with_capacity(MAX_BATCH),
             columns: Box::new(Keys::new()),
             verdicts: [RuleIndex::default(); MAX_BATCH],
             recent: [0; RECENT],
@@ -130,10 +133,14 @@ impl Node for Firewall {
         let sender = if *direction == Direction::Out { Side::Local } else { Side::Remote };
         let now = packets.now().wrapping_mul(1000);
         let mut run = Run { work, rules, own, port: *port, direction: *direction, sender, now };
+        run.work.fragments.clear();
         for begin in (0..batch.len()).step_by(TOGETHER) {
             run.read(packets, batch, begin..batch.len().min(begin + TOGETHER));
         }
         run.ask(packets, batch);
+        if !run.work.fragments.is_empty() {
+            run.follow_fragments(packets, batch);
+        }
         for (&id, decision) in batch.ids().iter().zip(&work.decisions) {
             match *decision {
                 Decision::Pass => next.push(0, id),
@@ -216,27 +223,29 @@ impl Run<'_> {
         self.rules.table.find(keys, self.now, &mut found[..keys.len()]);
         for nth in 0..self.work.others.len() {
             let at = self.work.others[nth];
-            let from = packets.port(batch.ids()[at]);
-            self.work.decisions[at] = self.follow(self.work.facts[at].as_ref(), self.work.found[nth], from);
+            let found = self.work.found[nth];
+            self.work.decisions[at] = match self.work.facts[at] {
+                Some(Facts::Packet(flow)) => self.follow(&flow, found, at),
+                Some(Facts::Error { seq, .. }) => self.error(found, seq),
+                _ => Decision::Ask,
+            };
         }
     }
 
     /// Has a packet follow its connection.
-    fn follow(&self, facts: Option<&Facts>, found: Option<Entry>, from: PortIndex) -> Decision {
-        let table = &self.rules.table;
-        match facts {
-            Some(Facts::Packet(flow)) => {
-                let Some(entry) = found else { return Decision::Ask };
-                let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow) } else { Some(entry) };
-                let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
-                match table.advance(entry, self.sender, &transport(flow), self.now) {
-                    Verdict::Pass(_) => self.first_fragment(flow, entry, from),
-                    Verdict::Invalid(_) => Decision::Drop(Reason::Invalid),
-                    Verdict::Reopen | Verdict::Gone => Decision::Ask,
+    fn follow(&mut self, flow: &Flow, found: Option<Entry>, at: usize) -> Decision {
+        let Some(entry) = found else { return Decision::Ask };
+        let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow) } else { Some(entry) };
+        let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
+        match self.rules.table.advance(entry, self.sender, &transport(flow), self.now) {
+            Verdict::Pass(_) => {
+                if flow.fragment.is_some() {
+                    self.work.fragments.push((at, Some(entry)));
                 }
+                Decision::Pass
             }
-            Some(Facts::Error { seq, .. }) => self.error(found, *seq),
-            _ => Decision::Ask,
+            Verdict::Invalid(_) => Decision::Drop(Reason::Invalid),
+            Verdict::Reopen | Verdict::Gone => Decision::Ask,
         }
     }
 
@@ -251,7 +260,6 @@ impl Run<'_> {
     }
 
     /// Notes a packet of a connection that passes, if it is the first fragment of a datagram.
-    #[inline]
     fn first_fragment(&self, flow: &Flow, entry: Entry, from: PortIndex) -> Decision {
         let Some(place) = flow.fragment else { return Decision::Pass };
         let key = flow.fragments_key(self.port.0, self.sender, &place);
@@ -303,10 +311,9 @@ impl Run<'_> {
 
     /// Asks the rules about all other packets, in their order.
     fn ask(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        let Work { facts, decisions, asking, columns, verdicts, .. } = &mut *self.work;
+        let Work { facts, decisions, asking, columns, verdicts, fragments, .. } = &mut *self.work;
         asking.clear();
         columns.clear();
-        let mut has_fragments = false;
         for (at, &id) in batch.ids().iter().enumerate() {
             if decisions[at] != Decision::Ask {
                 continue;
@@ -316,7 +323,7 @@ impl Run<'_> {
                 Facts::Packet(flow) | Facts::Single(flow) => flow.policy_key(self.direction, is_trusted),
                 Facts::Frame(ether_type) => frame_key(*ether_type, is_trusted),
                 Facts::LaterFragment { .. } => {
-                    has_fragments = true;
+                    fragments.push((at, None));
                     continue;
                 }
                 Facts::Error { .. } | Facts::Damaged => {
@@ -334,25 +341,28 @@ impl Run<'_> {
             let at = self.work.asking[nth];
             let rule = self.work.verdicts[nth];
             let id = batch.ids()[at];
-            self.work.decisions[at] = self.decided(rule, at, packets.port(id));
-        }
-        if has_fragments {
-            self.follow_fragments(packets, batch);
+            self.work.decisions[at] = self.decided(rule, at, packets, id);
         }
     }
 
-    /// Decides about fragments behind the first ones, which may be in the same batch.
+    /// Decides about fragments, in their order: a datagram that is complete makes place for the next.
     #[cold]
     fn follow_fragments(&mut self, packets: &Packets<'_>, batch: &Batch) {
-        for (at, &id) in batch.ids().iter().enumerate() {
-            if let Some(Facts::LaterFragment { flow, fragment }) = &self.work.facts[at] {
-                self.work.decisions[at] = self.next_fragment(flow, fragment, packets.port(id));
-            }
+        let Work { fragments, .. } = &mut *self.work;
+        fragments.sort_unstable_by_key(|(at, _)| *at);
+        for nth in 0..self.work.fragments.len() {
+            let (at, entry) = self.work.fragments[nth];
+            let from = packets.port(batch.ids()[at]);
+            self.work.decisions[at] = match (&self.work.facts[at], entry) {
+                (Some(Facts::Packet(flow)), Some(entry)) => self.first_fragment(flow, entry, from),
+                (Some(Facts::LaterFragment { flow, fragment }), None) => self.next_fragment(flow, fragment, from),
+                _ => Decision::Drop(Reason::Denied),
+            };
         }
     }
 
     /// Decides about a packet of a rule.
-    fn decided(&mut self, rule: RuleIndex, at: usize, from: PortIndex) -> Decision {
+    fn decided(&mut self, rule: RuleIndex, at: usize, packets: &Packets<'_>, id: PacketId) -> Decision {
         let policy_rule = self.own.policy.rule(rule);
         let facts = self.work.facts[at].unwrap_or(Facts::Damaged);
         self.own.notes.count(rule);
@@ -363,13 +373,29 @@ impl Run<'_> {
             return Decision::Drop(Reason::Denied);
         }
         match facts {
-            Facts::Packet(flow) if policy_rule.begins_connections() => self.open(&flow, rule, from),
+            // One to another station, which was flooded, takes no space of this port.
+            Facts::Packet(_) if self.direction == Direction::In && !self.own.is_addressed(packets.head(id)) => {
+                Decision::Pass
+            }
+            Facts::Packet(flow) if policy_rule.begins_connections() => match self.open(&flow, rule, packets.port(id)) {
+                Ok(entry) => {
+                    if flow.fragment.is_some() {
+                        self.work.fragments.push((at, Some(entry)));
+                    }
+                    Decision::Pass
+                }
+                Err(reason) => Decision::Drop(reason),
+            },
             _ => Decision::Pass,
         }
     }
 
     /// Opens a connection that a rule allows.
-    fn open(&self, flow: &Flow, rule: RuleIndex, from: PortIndex) -> Decision {
+    fn open(&self, flow: &Flow, rule: RuleIndex, from: PortIndex) -> Result<Entry, Reason> {
+        if flow.query.is_some_and(|query| !query.is_question) {
+            // An answer without its question begins nothing.
+            return Err(Reason::Invalid);
+        }
         let table = &self.rules.table;
         let key = flow.key(self.port.0, self.sender);
         let (direction, opener) = match self.direction {
@@ -386,14 +412,14 @@ impl Run<'_> {
             pickup: self.rules.picks_up(self.now),
         };
         match table.open(&key, &opening, self.now) {
-            Ok(Opened::New(entry)) => self.first_fragment(flow, entry, from),
+            Ok(Opened::New(entry)) => Ok(entry),
             // A packet before it in the batch has opened the connection, or another worker.
             Ok(Opened::Known(entry)) => match table.advance(entry, self.sender, &transport, self.now) {
-                Verdict::Pass(_) => self.first_fragment(flow, entry, from),
-                Verdict::Invalid(_) | Verdict::Reopen | Verdict::Gone => Decision::Drop(Reason::Invalid),
+                Verdict::Pass(_) => Ok(entry),
+                Verdict::Invalid(_) | Verdict::Reopen | Verdict::Gone => Err(Reason::Invalid),
             },
-            Err(Refusal::Invalid(_)) => Decision::Drop(Reason::Invalid),
-            Err(Refusal::Full(_) | Refusal::NoShare) => Decision::Drop(Reason::ConnectionsFull),
+            Err(Refusal::Invalid(_)) => Err(Reason::Invalid),
+            Err(Refusal::Full(_) | Refusal::NoShare) => Err(Reason::ConnectionsFull),
         }
     }
 

@@ -18,6 +18,7 @@ use straightline_wire::{MacAddr, vlan};
 use proptest::prelude::*;
 
 use super::*;
+use crate::MacPrefix;
 
 const VM: PortIndex = PortIndex(0);
 const OTHER: PortIndex = PortIndex(1);
@@ -39,7 +40,7 @@ struct Rig {
 fn settings(inbound: &[&str], outbound: &[&str], change: impl FnOnce(&mut FirewallSettings)) -> FirewallSettings {
     let group = Group::parse("g", inbound, outbound).expect("rules");
     let groups = PortGroups { groups: vec!["g".to_owned()], trusted: false, source_check: true };
-    let port = FirewallPort { name: "vm".to_owned(), index: VM, groups, share: PortShare::new(1000) };
+    let port = FirewallPort { name: "vm".to_owned(), index: VM, groups, share: PortShare::new(1000), macs: Vec::new() };
     let mut settings = FirewallSettings {
         definitions: Definitions::new([group], []),
         ports: vec![port],
@@ -68,7 +69,7 @@ impl Rig {
             let node = graph.node(direction.as_str(), node, &[output]);
             graph.input(Arc::clone(source) as _, node);
         }
-        let drops: Vec<Arc<Drops>> = (0..2).map(|_| Arc::default()).collect();
+        let drops: Vec<Arc<Drops>> = (0..3).map(|_| Arc::default()).collect();
         let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
         arena.set_now(whole_seconds(cycles()));
         let waiter = Arc::new(EpollWaiter::new().unwrap());
@@ -282,6 +283,41 @@ fn fragments_follow_their_first_one() {
 }
 
 #[test]
+fn a_batch_may_have_many_datagrams_in_fragments() {
+    let mut rig = Rig::new(&["udp 9 from any"], &[]);
+    let datagram = frame(PEER, OWN, Transport::Udp { src_port: 7, dst_port: 9 }, &[1; 92]);
+    for known in [false, true] {
+        let frames: Vec<_> = (0..120).flat_map(|id| cut(&datagram, id, &[40])).collect();
+        assert_eq!(rig.pass(Direction::In, frames), 240, "connection known: {known}");
+    }
+}
+
+#[test]
+fn an_answer_of_icmp_begins_nothing() {
+    let mut rig = Rig::new(&["icmp"], &[]);
+    let echo = |icmp_type, [src, dst]: [Ipv4Addr; 2]| {
+        let body = [icmp_type, 0, 0, 0, 0, 5, 0, 1];
+        let mut bytes = frame(src, dst, Transport::Udp { src_port: 0, dst_port: 0 }, &body);
+        bytes.drain(34..42);
+        bytes[14 + 9] = 1;
+        bytes[14 + 2..14 + 4].copy_from_slice(&28_u16.to_be_bytes());
+        bytes
+    };
+    assert!(!rig.gets(echo(0, [PEER, OWN])), "an answer that nobody asked for");
+    assert!(rig.gets(echo(8, [PEER, OWN])));
+    let answer = echo(0, [OWN, PEER]);
+    assert!(rig.sends(answer.clone()));
+    // A router may send an error about the answer.
+    let quoted = [&[3, 1, 0, 0, 0, 0, 0, 0][..], &answer[14..]].concat();
+    let mut error = frame(PEER, OWN, Transport::Udp { src_port: 0, dst_port: 0 }, &quoted);
+    error.drain(34..42);
+    error[14 + 9] = 1;
+    error[14 + 2..14 + 4].copy_from_slice(&56_u16.to_be_bytes());
+    assert!(rig.gets(error));
+    assert_eq!(rig.dropped(Reason::Invalid), 1);
+}
+
+#[test]
 fn without_rules_for_the_port_nothing_passes() {
     let mut rig = Rig::new(&["any from any"], &["any to any"]);
     let frame = udp((OWN, 1), (PEER, 2));
@@ -303,6 +339,63 @@ fn a_full_share_refuses_further_connections_of_the_port() {
     let passed = passed.count();
     assert!((1..=16).contains(&passed), "{passed}");
     assert_eq!(rig.dropped(Reason::ConnectionsFull), 64 - passed as u64);
+}
+
+#[test]
+fn a_neighbour_that_floods_stops_no_connection_of_another() {
+    let mut rig =
+        Rig::with(settings(&["udp 9 from any"], &[], |settings| settings.ports[0].share = PortShare::new(64)));
+    let flood = (0..2000).map(|n| Carried::plain(1, udp((PEER, 1000 + n), (OWN, 9)))).collect::<Vec<_>>();
+    for part in flood.chunks(200) {
+        rig.sources[1].send(part.to_vec());
+        while rig.sources[1].waits() {
+            rig.worker.turn();
+        }
+    }
+    rig.taken[1].take();
+    for n in 0..4 {
+        rig.sources[1].send(vec![Carried::plain(2, udp((PEER, 9000 + n), (OWN, 9)))]);
+        while rig.sources[1].waits() {
+            rig.worker.turn();
+        }
+        assert_eq!(rig.taken[1].take().len(), 1, "connection {n} of another port");
+    }
+}
+
+#[test]
+fn a_frame_to_another_station_begins_no_connection() {
+    let own = MacPrefix::exact(MacAddr([2, 0, 0, 0, 0, 2]));
+    let mut rig = Rig::with(settings(&["udp 9 from any"], &[], |settings| settings.ports[0].macs = vec![own]));
+    let mut flooded = udp((PEER, 7), (OWN, 9));
+    flooded[5] = 3;
+    assert!(rig.gets(flooded));
+    assert_eq!(rig.control.counts(VM).expect("a share").inbound, 0);
+    assert!(rig.gets(udp((PEER, 7), (OWN, 9))));
+    assert_eq!(rig.control.counts(VM).expect("a share").inbound, 1);
+}
+
+#[test]
+fn what_could_change_behind_the_firewall_drops() {
+    let mut rig = Rig::new(&["any from any"], &["any to any"]);
+    // A type of ARP that a finished checksum would turn into another one.
+    let mut arp = udp((PEER, 7), (OWN, 9));
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let offload = Offload { checksum: Partial { start: 12, offset: 0 }, gso: None };
+    rig.sources[1].send(vec![Carried { port: 1, bytes: arp, offload }]);
+    rig.worker.turn();
+    assert!(rig.taken[1].take().is_empty());
+    // A first fragment whose extension headers do not end.
+    let net = Net::v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 1].into());
+    let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+    let transport = Transport::Udp { src_port: 0x2c00, dst_port: 1 };
+    let headers = Frame { src: mac(1), dst: mac(2), tags: [None; vlan::MAX_TAGS], net, transport, payload_len: 8 };
+    let mut bytes = vec![0; headers.headers_len() + 8];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    bytes[20] = 44;
+    bytes[54..62].copy_from_slice(&[60, 0, 0, 1, 0, 0, 0, 9]);
+    bytes[62..70].copy_from_slice(&[6, 1, 0, 0, 0, 0, 0, 0]);
+    assert!(!rig.gets(bytes));
+    assert_eq!(rig.dropped(Reason::Hidden), 2);
 }
 
 /// A frame of some kind, with some bytes of its headers changed, and a checksum that is left to others.

@@ -14,6 +14,9 @@ const ADDRESSES: usize = vlan::OFFSET;
 /// Offset of the type behind one tag. No checksum or header of the network layer begins before it.
 const BEHIND_TAG: usize = ADDRESSES + vlan::LEN;
 
+/// Bytes of the type, which no checksum covers.
+const TYPE: usize = 2;
+
 impl Packets<'_> {
     /// Puts a VLAN tag behind the addresses of a packet: its TPID and its control information, as on
     /// the wire. The offsets of the offload move with the bytes that they point to. A verified
@@ -59,7 +62,7 @@ impl Packets<'_> {
             self.pull_up(id, longest.min(MIN_HEAD + vlan::LEN));
         }
         let slot = &mut self.slots[id.index()];
-        if slot.head_len() < BEHIND_TAG + 2 {
+        if slot.head_len() < BEHIND_TAG + TYPE {
             return Err(StripError::TooShort);
         }
         if !is_complete(slot.offload) {
@@ -88,7 +91,7 @@ fn with_tag(offload: Offload) -> Option<Offload> {
 }
 
 fn without_tag(offload: Offload) -> Result<Offload, StripError> {
-    let least = narrow16(BEHIND_TAG);
+    let least = narrow16(BEHIND_TAG + TYPE);
     if matches!(offload.checksum, Checksum::Partial { start, .. } if start < least) {
         return Err(StripError::Checksum);
     }

@@ -103,10 +103,10 @@ impl Reference {
             return Err(StripError::TooShort);
         }
         let checksum = self.offload.checksum;
-        if matches!(checksum, Checksum::Partial { start, .. } if start < 16) {
+        if matches!(checksum, Checksum::Partial { start, .. } if start < 18) {
             return Err(StripError::Checksum);
         }
-        if self.offload.gso.is_some_and(|gso| gso.outer.map_or(gso.l3, |outer| outer.l3.min(gso.l3)) < 16) {
+        if self.offload.gso.is_some_and(|gso| gso.outer.map_or(gso.l3, |outer| outer.l3.min(gso.l3)) < 18) {
             return Err(StripError::Segmentation);
         }
         self.bytes.copy_within(..12, 4);

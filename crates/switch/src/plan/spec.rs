@@ -68,8 +68,8 @@ pub(crate) struct PortSpec {
     /// The nodes that packets to it pass behind the network.
     pub(crate) egress: Arc<[NodeSpec]>,
     pub(crate) source_check: Option<SourceCheckSpec>,
-    /// The port has groups.
-    pub(crate) has_groups: bool,
+    /// The port's share of connections, if it has groups. While it changes, no worker may use the table.
+    pub(crate) connections: Option<u32>,
     /// The class of service that its packets get.
     pub(crate) dscp: Option<Dscp>,
     pub(crate) rate_in: Option<RateSpec>,
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
             ingress: self.nodes(&port.nodes),
             egress: self.nodes(&port.egress_nodes),
             source_check: source_check(port),
-            has_groups: !port.groups.is_empty(),
+            connections: (!port.groups.is_empty()).then_some(port.connections),
             dscp: port.dscp,
             rate_in: rate(self.config, port.rate_in.as_ref()),
             rate_out: rate(self.config, port.rate_out.as_ref()),

@@ -8,7 +8,7 @@ use straightline_nodes::{FirewallPort, FirewallSettings};
 use straightline_packet::PortIndex;
 
 use crate::config::{Config, FirewallConfig, Windows};
-use crate::plan::Plan;
+use crate::plan::{Plan, source_check};
 
 /// Returns the settings of all ports with groups. `None`: no port has any.
 pub(super) fn settings(config: &Config, plan: &Plan) -> Option<FirewallSettings> {
@@ -16,7 +16,8 @@ pub(super) fn settings(config: &Config, plan: &Plan) -> Option<FirewallSettings>
     let ports = config.ports.iter().enumerate().filter_map(|(at, port)| {
         let groups = port.port_groups()?;
         let share = PortShare::new(port.connections);
-        Some(FirewallPort { name: port.name.clone(), index: index(at), groups, share })
+        let macs = source_check(port).map_or_else(Vec::new, |check| check.macs());
+        Some(FirewallPort { name: port.name.clone(), index: index(at), groups, share, macs })
     });
     let ports: Vec<_> = ports.collect();
     if ports.is_empty() {
