@@ -16,6 +16,11 @@
 //! The last rows decide the design. Directions of a connection may come to different workers. With a
 //! shared table, both change one entry (`both directions`). `own table` is the bound of a design in which
 //! each worker has its own connections, and packets are handed over to it without a cost.
+//!
+//! On two cores of an AMD EPYC (family 25, model 17), at the commit that adds `Table::track`, with 1000
+//! connections: 30 ns a packet with one thread, 31 with two tables, 42 with own connections of one table,
+//! 76 with both directions of each connection on different threads. So sharing costs at most 45 ns a
+//! packet, when both directions meet at once. Other designs must hand over a packet in less.
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
 use std::hint::black_box;

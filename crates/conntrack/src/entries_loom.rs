@@ -42,7 +42,7 @@ use buckets::{Buckets, Hash};
 use entries::{Entries, KEY, STATE};
 
 /// Changes of thread where a thread could go on. Each further one multiplies the orders.
-const CHANGES: usize = 3;
+const CHANGES: usize = 2;
 
 const OLD: [u64; KEY] = [1; KEY];
 const NEW: [u64; KEY] = [2; KEY];

@@ -37,9 +37,8 @@ pub struct Timeouts {
     pub icmpv6: u32,
     /// All other protocols.
     pub generic: u32,
-    /// A datagram whose fragments are not complete. Linux keeps them for 30 seconds, and so much
-    /// memory that a sender may fill. Here only facts are kept, and a sender may reuse an
-    /// identification early.
+    /// A datagram whose fragments are not complete. It is shorter than the 30 seconds of Linux: a sender
+    /// may use an identification again after some seconds.
     pub fragments: u32,
 }
 
