@@ -36,6 +36,8 @@ pub(crate) enum Need {
     Captures,
     /// The programs of `docs/network.md`: nft and dnsmasq.
     Nat,
+    /// nftables with connection tracking, in network namespaces.
+    Nftables,
     /// The Debian package, and a system on which it can be tried.
     Package,
 }
@@ -102,6 +104,7 @@ impl Machine {
             Need::Namespaces => lacks(&["ip", "iperf3", "ethtool", "busybox"]).or_else(net::cannot),
             Need::Captures => lacks(&["tshark", "tcpdump"]),
             Need::Nat => lacks(&["nft", "dnsmasq"]),
+            Need::Nftables => lacks(&["ip", "nft"]).or_else(net::cannot).or_else(net::cannot_track),
             Need::Package => lacks(&["dpkg", "dpkg-deb", "adduser", "setpriv", "nsenter", "unshare"])
                 .or_else(net::cannot)
                 .or_else(|| self.package().err().map(|error| format!("{error:#}"))),

@@ -256,6 +256,13 @@ pub(crate) fn cannot() -> Option<String> {
     Namespace::new("probe").err().map(|error| format!("{error:#}"))
 }
 
+/// Returns the reason why the kernel follows no connections in a namespace, or `None` if it does.
+pub(crate) fn cannot_track() -> Option<String> {
+    let rules = "table inet t { chain c { type filter hook forward priority 0; ct state invalid drop\n}\n}\n";
+    let probe = || Namespace::new("probe")?.sh(&format!("nft '{rules}'; test -d /proc/sys/net/netfilter"));
+    probe().err().map(|error| format!("no connection tracking: {error:#}"))
+}
+
 fn ip(args: &[&str]) -> Result<()> {
     let (code, _, err) = proc::run(Command::new("ip").args(args), USUAL)?;
     ensure!(code == Some(0), "`ip {}` ended with {code:?}: {}", args.join(" "), err.trim());

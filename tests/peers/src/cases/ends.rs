@@ -134,7 +134,7 @@ impl End for Embedded {
     }
 }
 
-/// The other end of an interface that the switch has, by a packet socket.
+/// The other end of an interface: a packet socket, or the program's side of a tap.
 pub(crate) struct Device {
     port: InterfacePort,
     sent: usize,
@@ -142,8 +142,8 @@ pub(crate) struct Device {
 
 impl Device {
     /// Opens an interface of this thread's network namespace.
-    pub(crate) fn open(interface: &str) -> Result<Self> {
-        let interface = Interface { kind: InterfaceKind::AfPacket, name: interface.to_owned() };
+    pub(crate) fn open(kind: InterfaceKind, interface: &str) -> Result<Self> {
+        let interface = Interface { kind, name: interface.to_owned() };
         Ok(Self { port: InterfacePort::open(&interface, LONGEST, MTU)?, sent: 0 })
     }
 }

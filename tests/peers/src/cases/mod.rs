@@ -5,6 +5,7 @@ mod capture;
 mod doctor;
 mod embedded_guest;
 mod ends;
+mod firewall;
 mod flows;
 mod idle;
 mod lifecycle;
@@ -41,6 +42,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(tunnel::tests());
     tests.extend(vlan::tests());
     tests.extend(flows::tests());
+    tests.extend(firewall::tests());
     tests.extend(testpmd::tests());
     tests.extend(pvp::tests());
     tests.extend(embedded_guest::tests());

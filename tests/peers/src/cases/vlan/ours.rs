@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
+use straightline_guest::endpoints::InterfaceKind;
 
 use super::frames::MTU;
 use super::topology::{BRIDGES, CUSTOMER, Mode, Native, PORTS, VlanPort};
@@ -53,7 +54,7 @@ pub(super) fn devices_agree(lab: &Lab) -> Result<()> {
     let mut ends: Vec<Box<dyn End>> = Vec::new();
     for (at, port) in PORTS.iter().enumerate() {
         switch.wait_link(port.name, "up", SOON)?;
-        let end = namespace.run(|| Device::open(&format!("w{at}")))??;
+        let end = namespace.run(|| Device::open(InterfaceKind::AfPacket, &format!("w{at}")))??;
         ends.push(Box::new(end));
     }
     // A packet socket sends one tag beyond the MTU at most, and none of a provider.
