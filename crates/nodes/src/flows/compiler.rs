@@ -145,7 +145,7 @@ impl FlowCompiler {
         let key = &entry.flow.key;
         let known = self.known.get_mut(key);
         let steps = entry.flow.actions.iter().filter_map(|&action| Step::of(action, key.table, meters)).collect();
-        let compiled = Arc::new(CompiledFlow { steps, counters: entry.counters.clone() });
+        let compiled = Arc::new(CompiledFlow::new(steps, entry.counters.clone()));
         let place = match known {
             Some(known) => {
                 known.entry = Arc::clone(entry);
@@ -185,7 +185,7 @@ impl FlowCompiler {
         });
         changes.added.extend(rules);
         let steps = Box::new([Step::Join(key.id)]);
-        self.set(place, Some(Arc::new(CompiledFlow { steps, counters: FlowCounters::default() })));
+        self.set(place, Some(Arc::new(CompiledFlow::new(steps, FlowCounters::default()))));
         self.joined.insert(key, Joined { place, rules: Vec::new() });
     }
 

@@ -130,7 +130,19 @@ impl Step {
 #[derive(Debug)]
 pub(super) struct CompiledFlow {
     pub(super) steps: Box<[Step]>,
+    /// The port of a flow that does nothing but send its packets there.
+    pub(super) only_output: Option<PortNumber>,
     pub(super) counters: FlowCounters,
+}
+
+impl CompiledFlow {
+    pub(super) fn new(steps: Box<[Step]>, counters: FlowCounters) -> Self {
+        let only_output = match *steps {
+            [Step::Output(port)] => Some(port),
+            _ => None,
+        };
+        CompiledFlow { steps, only_output, counters }
+    }
 }
 
 /// How a table finds the flow of a packet.

@@ -123,6 +123,13 @@ impl Run<'_, '_> {
         state.conjunction = 0;
         let outcome = if let Some(flow) = flow {
             self.work.hits.push(Hit { flow, id });
+            let is_first = state.frame == NO_FRAME && state.used == 0;
+            if is_first && let Some(port) = self.program.flow(flow).and_then(|flow| flow.only_output) {
+                // Nothing else runs, so it does not wait.
+                self.output(packets, id, port);
+                return self.settle(packets, id, Outcome::Done);
+            }
+            let state = &self.work.states[id.index()];
             let frame = Frame { flow, next: 0, depth: state.depth, table: state.table, parent: state.frame };
             self.act(packets, id, frame)
         } else {
