@@ -1,0 +1,407 @@
+//! Attacks on the groups of ports: from other stations, and from the guest whose packets they limit.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use hostile::repeats;
+use hostile::scene::measure_gap;
+use straightline_config::Group;
+use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::{Rig, Victims, arrived, bridge, mac, noise, patch, rig, send, take, wait_until};
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::tcp::Flags;
+use straightline_wire::vlan;
+
+/// Ports on one bridge. The target and the quiet guest have groups.
+const ATTACKER: usize = 0;
+const TARGET: usize = 1;
+const QUIET: usize = 2;
+const FRIEND: usize = 3;
+
+/// The target's share of connections.
+const SHARE: u32 = 64;
+
+/// Ports 4 and 5, the victims', are patched, and have groups too. All ports have one worker.
+struct Lan {
+    rig: Rig,
+    guests: Vec<Guest>,
+    victims: Victims,
+    /// A source port that no connection has yet.
+    fresh: u16,
+}
+
+/// An end of a connection: a station and its port.
+type End = (usize, u16);
+
+fn number(station: usize) -> u8 {
+    u8::try_from(station + 1).expect("few stations")
+}
+
+fn ip(station: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number(station))
+}
+
+/// Returns a frame between two stations that claims to come from an address.
+fn from_address(src: Ipv4Addr, stations: [usize; 2], transport: Transport, payload: &[u8]) -> Vec<u8> {
+    let [from, to] = stations;
+    let headers = Frame {
+        src: mac(number(from)),
+        dst: mac(number(to)),
+        tags: [None; vlan::MAX_TAGS],
+        net: Net::v4(src, ip(to)),
+        transport,
+        payload_len: payload.len().try_into().expect("short"),
+    };
+    let mut bytes = vec![0; headers.headers_len()];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    [&bytes[..], payload].concat()
+}
+
+fn udp((from, src_port): End, (to, dst_port): End) -> Vec<u8> {
+    from_address(ip(from), [from, to], Transport::Udp { src_port, dst_port }, &[0x5a; 92])
+}
+
+fn tcp((from, src_port): End, (to, dst_port): End, flags: Flags, [seq, ack]: [u32; 2]) -> Vec<u8> {
+    let transport = Transport::Tcp { src_port, dst_port, seq, ack, flags, window: 8192 };
+    from_address(ip(from), [from, to], transport, &[])
+}
+
+/// Returns a packet of IPv4 with another payload.
+fn with_payload(mut frame: Vec<u8>, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    frame.truncate(34);
+    frame[23] = protocol;
+    frame[16..18].copy_from_slice(&u16::try_from(20 + payload.len()).expect("short").to_be_bytes());
+    [&frame[..], payload].concat()
+}
+
+/// Returns a fragment of a packet: bytes from an offset on, up to another one.
+fn part(frame: &[u8], id: u16, [begin, end]: [usize; 2], more: bool) -> Vec<u8> {
+    let mut part = with_payload(frame.to_vec(), frame[23], &frame[34 + begin..34 + end]);
+    let place = u16::try_from(begin / 8).expect("short") | (u16::from(more) << 13);
+    part[18..20].copy_from_slice(&id.to_be_bytes());
+    part[20..22].copy_from_slice(&place.to_be_bytes());
+    part
+}
+
+impl Lan {
+    fn new() -> Lan {
+        let rig = rig(6, |config| {
+            let guarded = Group::parse("guarded", &["udp 9 from any", "tcp 80 from any"], &["udp 53 to any"]);
+            let victims = Group::parse("victims", &["udp 2000 from any"], &["udp 2000 to any"]);
+            config.groups = vec![guarded.expect("rules"), victims.expect("rules")];
+            for port in [TARGET, QUIET] {
+                config.ports[port].groups = vec!["guarded".to_owned()];
+                config.ports[port].connections = SHARE;
+            }
+            for port in [4, 5] {
+                config.ports[port].groups = vec!["victims".to_owned()];
+            }
+            // On a slow machine too, a datagram whose first part has come is known.
+            config.firewall.timeouts = vec![("fragments", Duration::from_secs(600))];
+            config.bridges.push(bridge(4));
+            config.patches.push(patch(4, 5));
+        });
+        let guests = (0..4).map(|port| rig.guest(port, &GuestOptions::default())).collect();
+        let victims = Victims::start(&rig, 4, 5);
+        let mut lan = Lan { rig, guests, victims, fresh: 20_000 };
+        // The bridge learns where all stations are.
+        for from in 0..4 {
+            let to = if from == FRIEND { ATTACKER } else { FRIEND };
+            send(&mut lan.guests[from], &udp((from, 1000), (to, 53)));
+            take(&mut lan.guests[to], 1);
+            lan.guests.iter_mut().for_each(|guest| _ = arrived(guest));
+        }
+        lan
+    }
+
+    /// Sends a packet that arrives.
+    fn passes(&mut self, from: usize, to: usize, frame: &[u8]) {
+        send(&mut self.guests[from], frame);
+        wait_until("the packet arrives", || arrived(&mut self.guests[to]).iter().any(|(_, bytes)| bytes == frame));
+    }
+
+    /// Opens a connection between stations, both of which send a packet.
+    fn connects(&mut self, from: usize, to: usize, port: u16) -> [End; 2] {
+        self.fresh += 1;
+        let ends = [(from, self.fresh), (to, port)];
+        self.goes_on(ends);
+        ends
+    }
+
+    fn goes_on(&mut self, [one, other]: [End; 2]) {
+        self.passes(one.0, other.0, &udp(one, other));
+        self.passes(other.0, one.0, &udp(other, one));
+    }
+
+    /// Sends packets from a station as fast as the switch takes them. Others take what arrives.
+    fn flood(&mut self, what: &str, from: usize, frames: impl Iterator<Item = Vec<u8>>) {
+        let Lan { guests, victims, .. } = self;
+        measure_gap(victims, what, || {
+            for frame in frames {
+                send(&mut guests[from], &frame);
+                guests.iter_mut().for_each(|guest| _ = arrived(guest));
+            }
+        });
+        self.victims.go_on();
+    }
+
+    /// Sends packets of which none arrives at the target. They are dropped for one of these reasons.
+    fn refuses(&mut self, what: &str, reasons: &[&str], frames: &[Vec<u8>]) {
+        let rig = &self.rig;
+        let drops = || reasons.iter().map(|reason| rig.drops(TARGET, reason)).sum::<u64>();
+        let before = drops();
+        arrived(&mut self.guests[TARGET]);
+        for frame in frames {
+            send(&mut self.guests[ATTACKER], frame);
+        }
+        let count = u64::try_from(frames.len()).expect("few");
+        wait_until(&format!("{what}: dropped as {reasons:?}"), || drops() >= before + count);
+        assert_eq!(drops(), before + count, "{what}");
+        assert_eq!(arrived(&mut self.guests[TARGET]).len(), 0, "{what}");
+        self.victims.go_on();
+    }
+
+    fn end(self) {
+        for port in [FRIEND, 4, 5] {
+            assert!(self.rig.port(port).drops.is_empty(), "{:?}", self.rig.port(port).drops);
+        }
+        // While the bridge learned, packets to others came to its groups.
+        assert!(self.rig.port(QUIET).drops.keys().all(|reason| reason == "denied"), "{:?}", self.rig.port(QUIET).drops);
+        self.victims.finish();
+    }
+}
+
+fn random_address(n: u64) -> Ipv4Addr {
+    let bytes = noise(n, 8);
+    Ipv4Addr::new(1 + bytes[1] % 200, bytes[3], bytes[5], bytes[7])
+}
+
+/// SYNs and datagrams from random addresses take a part of the target's share. Other ports, and the
+/// target itself, have the rest.
+#[test]
+fn connections_from_random_addresses() {
+    let mut lan = Lan::new();
+    let inbound = lan.connects(FRIEND, TARGET, 9);
+    let outbound = lan.connects(TARGET, FRIEND, 53);
+    for (what, transport) in [
+        ("SYNs", Transport::Tcp { src_port: 7, dst_port: 80, seq: 1, ack: 0, flags: Flags::SYN, window: 1 }),
+        ("datagrams", Transport::Udp { src_port: 7, dst_port: 9 }),
+    ] {
+        let count = u64::try_from(repeats(3000, 300_000)).expect("few");
+        let frame = |n| from_address(random_address(n), [ATTACKER, TARGET], transport, &[]);
+        lan.flood(&format!("{what} from random addresses"), ATTACKER, (0..count).map(frame));
+        lan.goes_on(inbound);
+        lan.goes_on(outbound);
+        lan.connects(TARGET, FRIEND, 53);
+        lan.connects(FRIEND, QUIET, 9);
+    }
+    lan.end();
+}
+
+/// A station that answers as many addresses as it likes fills its own part of the target's share.
+#[test]
+fn a_share_that_is_filled_from_outside() {
+    let mut lan = Lan::new();
+    let known = lan.connects(FRIEND, TARGET, 9);
+    let count = u16::try_from(repeats(300, 20_000)).expect("a port");
+    let Lan { rig, guests, .. } = &mut lan;
+    for port in 1..count {
+        let ends = [(ATTACKER, port), (TARGET, 9)];
+        send(&mut guests[ATTACKER], &udp(ends[0], ends[1]));
+        // With an answer, a connection is not evicted.
+        wait_until("the datagram is taken or refused", || {
+            arrived(&mut guests[TARGET]).len() == 1 || rig.drops(TARGET, "connections-full") > 0
+        });
+        send(&mut guests[TARGET], &udp(ends[1], ends[0]));
+        arrived(&mut guests[ATTACKER]);
+    }
+    wait_until("the attacker's part is full", || rig.drops(TARGET, "connections-full") > 0);
+    lan.goes_on(known);
+    lan.connects(FRIEND, TARGET, 9);
+    lan.connects(TARGET, FRIEND, 53);
+    lan.connects(FRIEND, QUIET, 9);
+    lan.end();
+}
+
+/// A guest that opens connections fills its own share: its neighbours have theirs.
+#[test]
+fn a_share_that_is_filled_from_inside() {
+    let mut lan = Lan::new();
+    let quiet = lan.connects(FRIEND, QUIET, 9);
+    let count = u16::try_from(repeats(300, 20_000)).expect("a port");
+    let Lan { rig, guests, .. } = &mut lan;
+    for port in 1..count {
+        let ends = [(TARGET, port), (FRIEND, 53)];
+        send(&mut guests[TARGET], &udp(ends[0], ends[1]));
+        // With an answer, a connection is not evicted.
+        wait_until("the datagram is taken or refused", || {
+            arrived(&mut guests[FRIEND]).len() == 1 || rig.drops(TARGET, "connections-full") > 0
+        });
+        send(&mut guests[FRIEND], &udp(ends[1], ends[0]));
+        arrived(&mut guests[TARGET]);
+    }
+    wait_until("the share is full", || lan.rig.drops(TARGET, "connections-full") > 0);
+    lan.goes_on(quiet);
+    lan.connects(FRIEND, QUIET, 9);
+    lan.connects(QUIET, FRIEND, 53);
+    // What others had sent to the target is refused at the target, and nowhere else.
+    lan.end();
+}
+
+/// Errors that nobody can know to be true: about other connections, and with guessed numbers.
+#[test]
+fn forged_icmp_errors() {
+    let mut lan = Lan::new();
+    let client: End = (FRIEND, 30_000);
+    let server: End = (TARGET, 80);
+    lan.passes(FRIEND, TARGET, &tcp(client, server, Flags::SYN, [100, 0]));
+    lan.passes(TARGET, FRIEND, &tcp(server, client, Flags::SYN.with(Flags::ACK), [500, 101]));
+    lan.passes(FRIEND, TARGET, &tcp(client, server, Flags::ACK, [101, 501]));
+    let asked = lan.connects(TARGET, FRIEND, 53);
+    let error = |kind: [u8; 2], about: &[u8]| {
+        let message = [&kind[..], &[0; 6], &about[14..42]].concat();
+        with_payload(udp((ATTACKER, 0), (TARGET, 0)), 1, &message)
+    };
+    let mut forged = Vec::new();
+    for kind in [[3, 1], [3, 3], [3, 4], [11, 0], [12, 0]] {
+        // Sequence numbers that the target has not sent.
+        forged.extend([0, 400, 600, 1 << 31].map(|seq| error(kind, &tcp(server, client, Flags::ACK, [seq, 101]))));
+        // Connections that do not exist.
+        forged.push(error(kind, &tcp(server, (FRIEND, 30_001), Flags::ACK, [501, 101])));
+        forged.push(error(kind, &udp(asked[0], (FRIEND, 54))));
+    }
+    lan.refuses("forged errors", &["invalid"], &forged);
+    // About packets that another station has sent, cut in the middle, about an error.
+    let whole = error([3, 1], &udp(asked[0], asked[1]));
+    let inner = error([3, 1], &whole);
+    let hidden = [error([3, 1], &udp(asked[1], asked[0])), with_payload(whole.clone(), 1, &whole[34..34 + 30]), inner];
+    lan.refuses("errors that quote nothing of the target", &["hidden"], &hidden);
+    lan.passes(ATTACKER, TARGET, &whole);
+    lan.goes_on(asked);
+    lan.passes(TARGET, FRIEND, &tcp(server, client, Flags::ACK, [501, 101]));
+    lan.end();
+}
+
+/// Fragments that put other ports into a datagram, and those that never end.
+#[test]
+fn fragments() {
+    let mut lan = Lan::new();
+    let allowed = udp((ATTACKER, 7), (TARGET, 9));
+    let denied = udp((ATTACKER, 7), (TARGET, 10));
+    lan.refuses(
+        "a first part without its header",
+        &["hidden"],
+        &[part(&with_payload(allowed.clone(), 17, &allowed[34..38]), 1, [0, 4], true)],
+    );
+    lan.refuses("a first part to a denied port", &["denied"], &[part(&denied, 2, [0, 48], true)]);
+    lan.refuses("and the rest of it", &["fragment-refused"], &[part(&denied, 2, [48, 100], false)]);
+    lan.refuses("a rest that nobody knows", &["fragment-refused"], &[part(&allowed, 3, [48, 100], false)]);
+    lan.passes(ATTACKER, TARGET, &part(&allowed, 4, [0, 48], true));
+    let over = [part(&denied, 4, [0, 48], true), part(&denied, 4, [40, 100], false), part(&denied, 4, [8, 48], true)];
+    lan.refuses("parts over the first one", &["denied"], &over[..1]);
+    lan.refuses("parts over the first one", &["fragment-refused"], &over[1..]);
+    lan.refuses("another first part of the same", &["fragment-refused"], &[part(&allowed, 4, [0, 48], true)]);
+    let beyond = with_payload(allowed.clone(), 17, &[0; 64]);
+    let mut beyond = part(&beyond, 4, [0, 64], true);
+    beyond[20..22].copy_from_slice(&(0x2000_u16 | 8191).to_be_bytes());
+    lan.refuses("a part beyond the longest datagram", &["fragment-refused"], &[beyond]);
+    // First parts without an end, and then datagrams of another station.
+    let count = u16::try_from(repeats(3000, 60_000)).expect("an identification");
+    let first = allowed.clone();
+    lan.flood("first fragments", ATTACKER, (0..count).map(|id| part(&first, id, [0, 48], true)));
+    let good = udp((FRIEND, 7), (TARGET, 9));
+    for id in 0..100 {
+        lan.passes(FRIEND, TARGET, &part(&good, id, [0, 48], true));
+        lan.passes(FRIEND, TARGET, &part(&good, id, [48, 100], false));
+    }
+    lan.end();
+}
+
+/// Returns a packet of IPv6 with these bytes behind its header.
+fn ipv6(next_header: u8, rest: &[u8]) -> Vec<u8> {
+    let address = |n: u8| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()).octets();
+    let mut bytes = [mac(number(TARGET)).0, mac(number(ATTACKER)).0].concat();
+    bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    bytes.extend(u16::try_from(rest.len()).expect("short").to_be_bytes());
+    bytes.extend([next_header, 64]);
+    bytes.extend(address(number(ATTACKER)));
+    bytes.extend(address(number(TARGET)));
+    bytes.extend(rest);
+    bytes
+}
+
+/// Extension headers, of which a firewall might see another end than the receiver does.
+#[test]
+fn extension_headers() {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const OPTIONS: u8 = 60;
+    const UDP: u8 = 17;
+    let mut lan = Lan::new();
+    let datagram = |port: u16| {
+        [[0, 7], port.to_be_bytes(), [0, 28], [0, 1]].concat().into_iter().chain([0; 20]).collect::<Vec<u8>>()
+    };
+    let options = |next: u8, units: u8| [&[next, units, 1, 4][..], &vec![0; 4 + 8 * usize::from(units)]].concat();
+    let good = ipv6(HOP_BY_HOP, &[options(OPTIONS, 0), options(UDP, 3), datagram(9)].concat());
+    lan.passes(ATTACKER, TARGET, &good);
+    let denied = [
+        ipv6(HOP_BY_HOP, &[options(UDP, 0), datagram(10)].concat()),
+        ipv6(OPTIONS, &[options(UDP, 20), datagram(10)].concat()),
+        // Nothing follows; encrypted; a packet in a packet.
+        ipv6(59, &datagram(9)),
+        ipv6(50, &datagram(9)),
+        ipv6(41, &good[14..]),
+    ];
+    lan.refuses("a denied port behind options", &["denied"], &denied);
+    let segments_left = [&[UDP, 2, 0, 1, 0, 0, 0, 0][..], &[0xfd; 16]].concat();
+    let hidden = [
+        ipv6(ROUTING, &[segments_left, datagram(9)].concat()),
+        // Longer than the packet, and longer than what is read.
+        ipv6(OPTIONS, &[&[UDP, 255, 1, 4, 0, 0, 0, 0][..], &datagram(9)].concat()),
+        ipv6(OPTIONS, &[options(OPTIONS, 60), options(UDP, 60), datagram(9)].concat()),
+        // A first fragment whose options fill it.
+        ipv6(FRAGMENT, &[&[OPTIONS, 0, 0, 1, 0, 0, 0, 1][..], &options(UDP, 2)].concat()),
+    ];
+    lan.refuses("headers that are not read", &["hidden", "denied", "fragment-refused"], &hidden);
+    lan.end();
+}
+
+/// Frames whose receiver may find a packet where the groups find none.
+#[test]
+fn packets_in_other_frames() {
+    let mut lan = Lan::new();
+    let plain = udp((ATTACKER, 7), (TARGET, 9));
+    let behind = |bytes: &[u8]| [&plain[..12], bytes, &plain[12..]].concat();
+    let in_place = |bytes: &[u8]| [&plain[..12], bytes, &plain[14..]].concat();
+    let len = u8::try_from(plain.len() - 14 + 8).expect("short");
+    let frames = [
+        behind(&[0x81, 0, 0, 5]),
+        behind(&[0x81, 0, 0, 0]),
+        behind(&[0x88, 0xa8, 0, 5]),
+        behind(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 5]),
+        behind(&[0x91, 0, 0, 5]),
+        // LLC with SNAP, a frame with a length, PPPoE, MPLS.
+        in_place(&[0, len, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0]),
+        in_place(&[0, len - 8]),
+        in_place(&[0x88, 0x64, 0x11, 0, 0, 1, 0, len, 0, 0x21]),
+        in_place(&[0x88, 0x47, 0, 0, 0x11, 64]),
+        // IPv4 and IPv6 in IPv4, GRE, and a protocol that nobody has.
+        with_payload(plain.clone(), 4, &plain[14..]),
+        with_payload(plain.clone(), 41, &plain[14..]),
+        with_payload(plain.clone(), 47, &[&[0, 0, 8, 0][..], &plain[14..]].concat()),
+        with_payload(plain.clone(), 255, &plain[34..]),
+    ];
+    lan.refuses("packets in other frames", &["denied"], &frames);
+    let mut long = plain.clone();
+    long[16..18].copy_from_slice(&4000_u16.to_be_bytes());
+    let mut short = plain.clone();
+    short[16..18].copy_from_slice(&22_u16.to_be_bytes());
+    let mut options = plain.clone();
+    options[14] = 0x4f;
+    for (what, frame) in [("too long", long), ("too short", short), ("options", options)] {
+        lan.refuses(what, &["hidden", "denied"], &[frame]);
+    }
+    lan.passes(ATTACKER, TARGET, &plain);
+    lan.end();
+}
