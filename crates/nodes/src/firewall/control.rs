@@ -325,8 +325,9 @@ impl FirewallControl {
             if refused > 0 && !known {
                 told.push((*index, refused));
                 events.push(TableEvent {
-                    source: format!("port {name}"),
-                    message: format!("the share of connections is full: {refused} did not begin"),
+                    // Denied packets of the port may be told so often that others of it are not.
+                    source: format!("connections of port {name}"),
+                    message: format!("port {name:?}: the share of connections is full: {refused} did not begin"),
                     kind: EventKind::ConnectionsFull { port: name.clone(), refused },
                 });
             }

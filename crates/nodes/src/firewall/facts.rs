@@ -203,6 +203,10 @@ struct Packet<'a> {
 impl Packet<'_> {
     fn facts(&self) -> Facts {
         let headers = self.headers;
+        let version = self.head.get(usize::from(headers.l3)).map_or(0, |first| first >> 4);
+        if version != if headers.network == Network::Ipv4 { 4 } else { 6 } {
+            return Facts::Damaged;
+        }
         let Some(mut flow) = self.ends() else { return Facts::Damaged };
         let is_many = self.head[0] & 1 == 1 || is_many(&flow);
         // The last destination is another one.

@@ -241,6 +241,9 @@ fn frames_that_hide_something_drop() {
         rig.worker.turn();
         assert!(rig.taken[0].take().is_empty(), "a checksum at {start} + {offset}");
     }
+    let mut version = good.clone();
+    version[14] = 0x65;
+    assert!(!rig.sends(version), "another version than the type says");
     let mut lldp = good;
     lldp[12..14].copy_from_slice(&[0x88, 0xcc]);
     assert!(!rig.sends(lldp));
