@@ -42,7 +42,7 @@ use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
 pub use crate::guests::touch::Touch;
 use engine::Relay;
-pub use options::{ForwardOptions, Mode, Noise};
+pub use options::{ForwardOptions, Mode, Noise, Spread};
 pub use report::{ForwardReport, PortReport};
 use straightline_guest::endpoints::{Endpoint, EventLoop, VhostPort};
 pub(crate) use wire::{LINE_OVERHEAD, Meter, Passed, Wire};
@@ -77,7 +77,7 @@ pub fn guest(ports: Vec<VhostPort>, options: &ForwardOptions) -> anyhow::Result<
         Mode::FiveTupleSwap => Box::new(Relay::new(ports, touch, five_tuple::FiveTupleSwap)),
         Mode::RxOnly => Box::new(rxonly::RxOnly::new(ports, touch)),
         Mode::TxOnly => Box::new(txonly::TxOnly::new(ports, options.size)?),
-        Mode::FlowGen => Box::new(flowgen::FlowGen::new(ports, options.size, options.flows)?),
+        Mode::FlowGen => Box::new(flowgen::FlowGen::new(ports, options.size, options.flows, options.spread)?),
         Mode::IcmpEcho => Box::new(Relay::new(ports, touch, icmpecho::IcmpEcho::default())),
         Mode::Csum => Box::new(Relay::new(ports, touch, csum::Csum::new())),
         Mode::Noisy => Box::new(Relay::new(ports, touch, noisy::Noisy::new(options.noise)?)),

@@ -34,6 +34,18 @@ pub enum Mode {
     Noisy,
 }
 
+/// The way in which flows differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// By their destination addresses, from 10.253.0.0 on.
+    #[default]
+    Destinations,
+    /// Each flow of the first port by one bit of the source address, one of the destination address and one
+    /// of the destination port. For rules with these three values, each flow needs another mask in a table of
+    /// tuples. The second port sends one flow.
+    Prefixes,
+}
+
 /// Options of a guest.
 #[derive(Clone, Debug)]
 pub struct ForwardOptions {
@@ -43,8 +55,10 @@ pub struct ForwardOptions {
     pub touch: Touch,
     /// Length of the frames that the guest generates, without the Ethernet checksum.
     pub size: u16,
-    /// Number of destinations of `flowgen`.
+    /// Number of flows of `flowgen`.
     pub flows: u16,
+    /// The difference of these flows.
+    pub spread: Spread,
     /// Options of `noisy`.
     pub noise: Noise,
     /// Options of its ports.
@@ -74,6 +88,7 @@ impl Default for ForwardOptions {
             touch: Touch::default(),
             size: 64,
             flows: 1024,
+            spread: Spread::default(),
             noise: Noise::default(),
             ports: PortOptions::default(),
         }
@@ -104,6 +119,7 @@ impl ForwardOptions {
     }
 }
 
+names!(Spread: Destinations "destinations", Prefixes "prefixes");
 names!(Mode: Io "io", Mac "mac", MacSwap "macswap", FiveTupleSwap "5tswap", TxOnly "txonly", RxOnly "rxonly",
     FlowGen "flowgen", IcmpEcho "icmpecho", Csum "csum", Noisy "noisy");
 

@@ -17,7 +17,7 @@ use super::io::Io;
 use super::mac::Mac;
 use super::macswap::MacSwap;
 use super::noisy::Noisy;
-use super::options::Noise;
+use super::options::{Noise, Spread};
 use super::txonly::TxOnly;
 use super::{own, peer};
 
@@ -312,7 +312,7 @@ fn txonly_sends_what_there_is_room_for_and_receives_nothing() {
 fn flowgen_sends_to_one_after_the_other() {
     for flows in [1, 7, u16::MAX] {
         let port = Kept { free: 300, waiting: 10, ..Kept::default() };
-        let mut flowgen = FlowGen::new(vec![port], 64, flows).expect("a frame");
+        let mut flowgen = FlowGen::new(vec![port], 64, flows, Spread::Destinations).expect("a frame");
         assert_eq!(flowgen.turn(0).expect("a turn"), 74);
         while flowgen.turn(0).expect("a turn") > 0 {}
         let shown = &flowgen.ports[0].port.shown;
@@ -323,7 +323,26 @@ fn flowgen_sends_to_one_after_the_other() {
             assert_eq!((ips, ports), ([[10, 254, 0, 0], [10, 253, high, low]], [1000, 1001]));
         }
     }
-    assert!(FlowGen::new(vec![Kept::default()], 64, 0).is_err());
+    assert!(FlowGen::new(vec![Kept::default()], 64, 0, Spread::Destinations).is_err());
+}
+
+#[test]
+fn flowgen_spreads_flows_over_prefixes() {
+    let kept = || Kept { free: 1 << 15, ..Kept::default() };
+    let mut flowgen = FlowGen::new(vec![kept(), kept()], 64, u16::MAX, Spread::Prefixes).expect("a frame");
+    while flowgen.turn(0).expect("a turn") > 0 {}
+    let distances = |port: usize| -> std::collections::BTreeSet<[u32; 3]> {
+        let zeros = |frame: &Vec<u8>| {
+            let ([src, dst], [_, port]) = udp_ends(frame);
+            let [src, dst] = [src, dst].map(u32::from_be_bytes);
+            [src ^ 0x0afe_0000, dst ^ 0x0afd_0000, u32::from(port ^ 1001)].map(|bit: u32| {
+                assert_eq!(bit.count_ones(), 1);
+                bit.trailing_zeros()
+            })
+        };
+        flowgen.ports[port].port.shown.iter().map(zeros).collect()
+    };
+    assert_eq!([distances(0).len(), distances(1).len()], [32 * 32 * 16, 1]);
 }
 
 /// Returns addresses and ports of a UDP frame, after checking its IPv4 checksum.

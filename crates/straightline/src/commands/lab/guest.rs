@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use straightline_guest::endpoints::{EventLoop, PortOptions};
-use straightline_lab::guests::forward::{self, ForwardOptions, Mode, Touch};
+use straightline_lab::guests::forward::{self, ForwardOptions, Mode, Spread, Touch};
 
 use super::{Noisy, Ports, RingKind, expect_backends, stop_on_signals, time, usage};
 use crate::output;
@@ -40,9 +40,13 @@ pub(crate) struct Guest {
     /// Length of the frames that the guest itself generates, without the Ethernet checksum
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) size: u16,
-    /// Number of destinations of `flowgen`
+    /// Number of flows of `flowgen`
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) flows: u16,
+    /// Difference of these flows: `destinations`, or `prefixes` (a bit of each address and of a port; the
+    /// second port then sends one flow)
+    #[arg(long, value_name = "KIND", default_value = "destinations")]
+    pub(crate) spread: Spread,
     #[command(flatten)]
     pub(crate) noisy: Noisy,
     /// Pin the thread to this CPU
@@ -79,6 +83,7 @@ fn options(args: &Guest) -> ForwardOptions {
         touch: args.touch,
         size: args.size,
         flows: args.flows,
+        spread: args.spread,
         noise: args.noisy.noise(),
         ports: PortOptions {
             layout: args.ring.into(),
