@@ -135,6 +135,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
             "nic-loop" => ("nic-loop", rest),
             "tunnels" => ("tunnels", rest),
             "rates" => ("rates", rest),
+            "flows" => ("flows", rest),
             "memcpy" => ("memcpy", rest),
             _ => (what, args),
         },

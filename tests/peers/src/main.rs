@@ -7,6 +7,7 @@
 mod cases;
 mod compare;
 mod devices;
+mod flows;
 mod guest;
 mod guest_pair;
 mod initrd;
@@ -74,6 +75,7 @@ enum Comparison {
     Compare(compare::Options),
     Pvp(compare::pvp::PvpOptions),
     Devices(devices::Options),
+    Flows(flows::Options),
     NicLoop(nic_loop::Options),
     Tunnels(tunnels::Options),
     Rates(rates::Options),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Some(Comparison::Compare(options)) => ("compare", compare::run(options)),
         Some(Comparison::Pvp(options)) => ("compare pvp", compare::pvp::run(options)),
         Some(Comparison::Devices(options)) => ("compare devices", devices::run(options)),
+        Some(Comparison::Flows(options)) => ("compare flows", flows::run(options)),
         Some(Comparison::NicLoop(options)) => ("compare nic-loop", nic_loop::run(options)),
         Some(Comparison::Tunnels(options)) => ("compare tunnels", tunnels::run(options)),
         Some(Comparison::Rates(options)) => ("compare rates", rates::run(options)),

@@ -161,6 +161,17 @@ impl<'lab> Ovs<'lab> {
         Ok(())
     }
 
+    /// Makes the flows of a file those of the bridge.
+    pub(crate) fn replace_flows(&self, file: &str) -> Result<()> {
+        openflow(self.lab, &["del-flows"], &[])?;
+        openflow(self.lab, &["add-flows"], &[file]).map(drop)
+    }
+
+    /// Leaves out the cache of exact matches.
+    pub(crate) fn leave_out_exact_matches(&self) -> Result<()> {
+        configure(self.lab, &["set", "Open_vSwitch", ".", "other_config:emc-insert-inv-prob=0"])
+    }
+
     /// Returns the statistics of the polling thread.
     pub(crate) fn performance(&self) -> Result<String> {
         control(self.lab, "dpif-netdev/pmd-perf-show")

@@ -190,6 +190,18 @@ impl OurSwitch {
         self.run(lab, Command::new(&self.program), &self.configuration(lab, idle)?)
     }
 
+    /// Starts the switch with a bridge of the sockets `a` and `b`, which has the flows of a file.
+    pub(crate) fn start_with_flows(&self, lab: &Lab, idle: &str, flows: &std::path::Path) -> Result<Proc> {
+        let mut text = String::new();
+        self.head(&mut text, lab, idle, two_cpus()?.1)?;
+        for name in ["a", "b"] {
+            self.vhost_user(&mut text, lab, name, "1500", &[])?;
+        }
+        let file = ("flows-file", format!("{:?}", flows.display().to_string()));
+        self.section(&mut text, "[bridge.lan]", &[], &[("ports", "[\"a\", \"b\"]".to_owned()), file])?;
+        self.run(lab, Command::new(&self.program), &text)
+    }
+
     /// Starts the switch with a patch for each pair of ports. `command` runs [`Self::program`], for
     /// example in a network namespace.
     pub(crate) fn start_between(

@@ -1,5 +1,5 @@
-//! The common part of `peers compare`, `peers devices`, `peers tunnels`, `peers rates`, `peers linux` and
-//! `peers memcpy`: comparisons of switches, in the rounds of [`straightline_lab::rounds`].
+//! The common part of `peers compare`, `peers devices`, `peers tunnels`, `peers rates`, `peers flows`,
+//! `peers linux` and `peers memcpy`: comparisons of switches, in the rounds of [`straightline_lab::rounds`].
 //!
 //! | file | holds |
 //! |---|---|
