@@ -96,8 +96,8 @@ reasons! {
     FlowHeaders = "flow-headers", "Look for a sender of packets with very long IPv6 extension headers.";
     /// No rule of the port's groups allows the packet, or a rule denies it.
     Denied = "denied", "Find the rule with `straightline firewall explain`, and add another to a group of the port.";
-    /// The packet would begin a connection, and the port has as many as its share of `connections`, or
-    /// as many new ones as it may begin in a second.
+    /// The packet would begin a connection, and the port's share of connections, or of new ones in a
+    /// second, is full.
     ConnectionsFull = "connections-full",
         "Find out with `straightline connections` who holds so many, or raise `connections` of the port.";
     /// The packet belongs to no connection, or its state or sequence numbers do not fit.
