@@ -393,7 +393,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 const SECTIONS: &[&str] =
     &["switch", "port", "underlay", "patch", "bridge", "node", "rate", "group", "set", "firewall"];
 
-/// The names of sections of which a file has one at most.
+/// Names of sections. A file has each of them at most once.
 const SINGLE_SECTIONS: &[&str] = &["switch", "firewall"];
 
 fn read(

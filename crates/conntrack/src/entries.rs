@@ -102,7 +102,7 @@ impl Entries {
         (tag & LIVE != 0).then_some(Tag(tag & !LOCKED))
     }
 
-    /// Returns a word of an entry's state. It may be that of another connection by now.
+    /// Returns a word of an entry's state. Another connection may have the entry by now.
     #[inline]
     pub(crate) fn peek(&self, at: u32, word: usize) -> u64 {
         self.entry(at)[FIRST + word].load(Ordering::Relaxed)

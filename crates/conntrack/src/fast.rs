@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::tcp::{LEAST_ACK_WINDOW, Marks, Role};
 use crate::transport::Segment;
 
-/// Flags of which such a segment has ACK only.
+/// Flags that decide. Such a segment has only ACK of them.
 const DECIDING: u8 = Flags::FIN.0 | Flags::SYN.0 | Flags::RST.0 | Flags::ACK.0 | Flags::URG.0;
 
 /// Facts of such a connection: its state, and that both sides use it.

@@ -105,7 +105,7 @@ struct Datagram {
 /// The parts of a datagram that have come.
 #[derive(Clone, Copy, Default)]
 struct Covered {
-    /// Ranges of units, none of which touches another: the first unit, and the one behind the last.
+    /// Ranges of units: the first unit, and the one behind the last. No range touches another.
     ranges: [[u16; 2]; RANGES],
     count: u8,
     /// Bytes of the datagram; 0 if its last fragment has not come.

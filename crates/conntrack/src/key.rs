@@ -52,7 +52,7 @@ pub(crate) const KEY_WORDS: usize = 5;
 /// The key has IPv6 addresses. Without it, an IPv6 packet with mapped addresses would have the key of
 /// an IPv4 packet.
 const V6: u64 = 1 << 56;
-/// The key is that of an ICMP query that the remote side asked, or of a datagram that it sent.
+/// The remote side asked the ICMP query, or sent the datagram, that the key identifies.
 const ASKED_BY_REMOTE: u64 = 1 << 57;
 
 /// The key of a connection at a firewalled port. Equal keys have equal words.
@@ -83,7 +83,7 @@ impl Key {
         Key { words: [first, 0, mapped(ends.local), 0, mapped(ends.remote)], port }
     }
 
-    /// Returns the key of an IPv6 packet. The protocol is that of the last header.
+    /// Returns the key of an IPv6 packet. The last header names the protocol.
     #[inline]
     #[must_use]
     pub fn v6(port: u16, vlan: u16, protocol: IpProtocol, ends: Ends<[u8; 16]>) -> Self {

@@ -127,7 +127,7 @@ impl Flow {
         low ^ high
     }
 
-    /// Returns the key of its connection at a port, which has sent the packet (`Out`) or gets it.
+    /// Returns the key of its connection at a port, which has sent the packet (`Side::Local`) or gets it.
     #[inline]
     pub(super) fn key(&self, port: u16, sender: Side) -> Key {
         let protocol = IpProtocol(self.protocol);
