@@ -402,6 +402,9 @@ fn packets_in_other_frames() {
     for (what, frame) in [("too long", long), ("too short", short), ("options", options)] {
         lan.refuses(what, &["hidden", "denied"], &[frame]);
     }
+    let mut version = plain.clone();
+    version[14] = 0x65;
+    lan.refuses("IPv4's EtherType, version 6", &["hidden"], &[version]);
     lan.passes(ATTACKER, TARGET, &plain);
     lan.end();
 }
