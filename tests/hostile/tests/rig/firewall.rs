@@ -192,6 +192,7 @@ fn connections_from_random_addresses() {
         lan.flood(&format!("{what} from random addresses"), ATTACKER, (0..count).map(frame));
         lan.goes_on(inbound);
         lan.goes_on(outbound);
+        lan.connects(FRIEND, TARGET, 9);
         lan.connects(TARGET, FRIEND, 53);
         lan.connects(FRIEND, QUIET, 9);
     }
