@@ -7,7 +7,7 @@ use hostile::repeats;
 use hostile::scene::measure_gap;
 use straightline_config::Group;
 use straightline_guest::{Guest, GuestOptions};
-use straightline_testing::{Rig, Victims, arrived, bridge, mac, noise, patch, rig, send, wait_until};
+use straightline_testing::{Rig, Victims, arrived, bridge, mac, noise, patch, rig, send, wait_all_back, wait_until};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::vlan;
@@ -142,6 +142,9 @@ impl Lan {
                 guests.iter_mut().for_each(|guest| _ = arrived(guest));
             }
         });
+        // The next packet finds buffers only once the flood is over.
+        wait_all_back(&mut guests[from]);
+        guests.iter_mut().for_each(|guest| _ = arrived(guest));
         self.victims.go_on();
     }
 
