@@ -2,8 +2,9 @@
 //! part of the worker's time each of those has, on one thread.
 //!
 //! `cargo bench -p straightline-switch --bench shares [WORD...]` prints a row for each set of senders.
-//! Each sends to a guest of its own by a patch, and has packets in its ring at all times. A paced guest
-//! sends one packet of 64 bytes at a time, which comes at any moment of a turn.
+//! Each sends to a guest of its own by a patch, to many by a bridge, to a tap, or into a VXLAN tunnel, and
+//! has packets in its ring at all times. A paced guest sends one packet of 64 bytes at a time, which comes
+//! at any moment of a turn. Taps need a network namespace: without root their rows are skipped.
 //!
 //! - `p50`, `p99`: the paced packet's delay in microseconds, from its arrival in the ring to its delivery.
 //! - `turn`: the median of a turn in microseconds.
@@ -15,17 +16,25 @@
 
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, ensure};
 use az::SaturatingAs;
 use straightline_fdb::Fdb;
 use straightline_graph::clock::{cycles, hertz};
-use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, Node, NodeIndex, Port, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, BridgePort, Patch};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_testing::host::Host;
+use straightline_underlay::{
+    Address, Encap, Gather, PathMtuErrors, Tunnel, TunnelConfig, TunnelKind, Underlay, UnderlayConfig, UnderlayOutput,
+};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
@@ -41,32 +50,59 @@ enum Kind {
     Whole,
     /// TCP packets of 64 KiB for a guest that takes none, with segments of so many bytes.
     Cut(u16),
-    /// Broadcasts of 1514 bytes in a bridge with so many receivers.
-    Flood(u16),
 }
 
-/// A sender, and its weight.
-type Sender = (Kind, u16);
+/// The way of a sender's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A patch to a guest.
+    Guest,
+    /// Broadcasts in a bridge with so many guests.
+    Flood(u16),
+    /// A patch to a tap of this machine.
+    Tap,
+    /// A patch into a VXLAN tunnel. A guest is the next hop.
+    Tunnel,
+}
+
+/// A sender: its packets, their way, and its weight.
+type Sender = (Kind, Way, u16);
 
 const SMALL: Kind = Kind::Frames(64);
 const FULL: Kind = Kind::Frames(1514);
 const CUT: Kind = Kind::Cut(1448);
+/// The header of VXLAN takes 50 bytes.
+const CUT_IN_TUNNEL: Kind = Kind::Cut(1398);
 
-const ROWS: [(&str, &[Sender]); 13] = [
+const ROWS: [(&str, &[Sender]); 21] = [
     ("none", &[]),
-    ("64 bytes", &[(SMALL, 1)]),
-    ("1514 bytes", &[(FULL, 1)]),
-    ("64 KiB", &[(Kind::Whole, 1)]),
-    ("64 KiB, cut", &[(CUT, 1)]),
-    ("64 KiB, cut to 100 bytes", &[(Kind::Cut(100), 1)]),
-    ("1514 bytes to 31 guests", &[(Kind::Flood(31), 1)]),
-    ("8 of 64 bytes", &[(SMALL, 1); 8]),
-    ("8 of 64 KiB", &[(Kind::Whole, 1); 8]),
-    ("64 bytes beside 64 KiB", &[(SMALL, 1), (Kind::Whole, 1)]),
-    ("64 bytes, 1514 bytes, 64 KiB, cut", &[(SMALL, 1), (FULL, 1), (Kind::Whole, 1), (CUT, 1)]),
-    ("64 bytes, shares 1 and 2", &[(SMALL, 1), (SMALL, 2)]),
-    ("64 KiB, shares 1 and 2", &[(Kind::Whole, 1), (Kind::Whole, 2)]),
+    ("64 bytes", &[(SMALL, Way::Guest, 1)]),
+    ("1514 bytes", &[(FULL, Way::Guest, 1)]),
+    ("64 KiB", &[(Kind::Whole, Way::Guest, 1)]),
+    ("64 KiB, cut", &[(CUT, Way::Guest, 1)]),
+    ("64 KiB, cut to 200 bytes", &[(Kind::Cut(200), Way::Guest, 1)]),
+    ("1514 bytes to 31 guests", &[(FULL, Way::Flood(31), 1)]),
+    ("8 of 64 bytes", &[(SMALL, Way::Guest, 1); 8]),
+    ("8 of 64 KiB", &[(Kind::Whole, Way::Guest, 1); 8]),
+    ("64 bytes beside 64 KiB", &[(SMALL, Way::Guest, 1), (Kind::Whole, Way::Guest, 1)]),
+    (
+        "64 bytes, 1514 bytes, 64 KiB, cut",
+        &[(SMALL, Way::Guest, 1), (FULL, Way::Guest, 1), (Kind::Whole, Way::Guest, 1), (CUT, Way::Guest, 1)],
+    ),
+    ("64 bytes, shares 1 and 2", &[(SMALL, Way::Guest, 1), (SMALL, Way::Guest, 2)]),
+    ("64 KiB, shares 1 and 2", &[(Kind::Whole, Way::Guest, 1), (Kind::Whole, Way::Guest, 2)]),
+    ("64 bytes to a tap", &[(SMALL, Way::Tap, 1)]),
+    ("1514 bytes to a tap", &[(FULL, Way::Tap, 1)]),
+    ("64 KiB to a tap", &[(Kind::Whole, Way::Tap, 1)]),
+    ("64 KiB to a tap beside 64 bytes", &[(Kind::Whole, Way::Tap, 1), (SMALL, Way::Guest, 1)]),
+    ("64 bytes into a tunnel", &[(SMALL, Way::Tunnel, 1)]),
+    ("64 KiB into a tunnel, cut", &[(CUT_IN_TUNNEL, Way::Tunnel, 1)]),
+    ("4 of 64 KiB into tunnels, cut", &[(CUT_IN_TUNNEL, Way::Tunnel, 1); 4]),
+    ("64 KiB into a tunnel beside 64 bytes", &[(CUT_IN_TUNNEL, Way::Tunnel, 1), (SMALL, Way::Guest, 1)]),
 ];
+
+/// The number of taps so far.
+static TAPS: AtomicU32 = AtomicU32::new(0);
 
 /// Turns of a row.
 const TURNS: usize = 20_000;
@@ -76,49 +112,159 @@ struct Scene {
     worker: Worker,
     /// For each sender and then for the paced one: its guest, those of its receivers, and its packet.
     pairs: Vec<(Guest, Vec<Guest>, NetHeader, Vec<u8>)>,
-    _ports: Vec<VhostUser>,
+    drops: Vec<Arc<Drops>>,
+    _ports: Vec<Box<dyn PortControl>>,
     _dir: tempfile::TempDir,
+}
+
+/// A graph that grows, and its ports.
+struct Plan {
+    graph: Graph,
+    ports: Vec<Box<dyn PortControl>>,
+    drops: Vec<Arc<Drops>>,
+    rcu: Rcu,
+    waiter: Arc<EpollWaiter>,
+    devices: Arc<Devices>,
+    dir: tempfile::TempDir,
+}
+
+impl Plan {
+    /// Returns the next port's index and its drops.
+    fn next(&mut self) -> anyhow::Result<(PortIndex, Arc<Drops>)> {
+        let drops = Arc::<Drops>::default();
+        self.drops.push(Arc::clone(&drops));
+        Ok((PortIndex(u16::try_from(self.drops.len() - 1)?), drops))
+    }
+
+    fn socket(&self, index: PortIndex) -> PathBuf {
+        self.dir.path().join(format!("p{}", index.0))
+    }
+
+    /// Returns a port for a guest.
+    fn vhost_user(&mut self) -> anyhow::Result<(PortIndex, Arc<dyn Port>)> {
+        let (index, drops) = self.next()?;
+        let config = VhostUserConfig::new(format!("p{}", index.0), self.socket(index));
+        let port = VhostUser::open(config, index, drops, &self.rcu, Arc::clone(&self.waiter))?;
+        Ok((index, self.keep(Box::new(port))))
+    }
+
+    fn tap(&mut self) -> anyhow::Result<Arc<dyn Port>> {
+        let (index, drops) = self.next()?;
+        let request = TapRequest {
+            // The row's own taps are there while one of its senders is measured alone.
+            name: format!("tap{}", TAPS.fetch_add(1, Ordering::Relaxed)),
+            queues: 1,
+            mtu: 1500,
+            mac: None,
+            offloads: TapOffloads { csum: true, tso: true, uso: true },
+            persist: false,
+            owner: None,
+            group: None,
+            bridge: None,
+        };
+        let request = DeviceRequest::Tap(request);
+        let config = DevicePortConfig { name: format!("p{}", index.0), request, mtu: 1500, queues: 1 };
+        let port = DevicePort::open(config, index, drops, &self.rcu, Arc::clone(&self.waiter), &self.devices)?;
+        Ok(self.keep(Box::new(port)))
+    }
+
+    fn keep(&mut self, port: Box<dyn PortControl>) -> Arc<dyn Port> {
+        let served = port.for_worker(0);
+        self.ports.push(port);
+        served
+    }
+
+    /// Returns the node of a tunnel to a host behind this port.
+    fn tunnel(&mut self, (wire, port): (PortIndex, Arc<dyn Port>)) -> anyhow::Result<NodeIndex> {
+        let (index, drops) = self.next()?;
+        let [local, remote] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let config = UnderlayConfig {
+            name: "wan".to_owned(),
+            addresses: vec![Address { ip: local, prefix: 24 }],
+            gateways: Vec::new(),
+            vlan: None,
+            mtu: 1500,
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 3])),
+            neighbours: vec![(remote, MacAddr([2, 0, 0, 0, 0, 4]))],
+            path_mtu: PathMtuErrors::default(),
+        };
+        let underlay = Underlay::new(config, wire);
+        let gather = Arc::<Gather>::default();
+        let output = UnderlayOutput::new(Arc::clone(&underlay), port, Arc::clone(&gather));
+        let output = self.graph.output(Arc::new(output), false);
+        let config = TunnelConfig {
+            name: "tunnel".to_owned(),
+            kind: TunnelKind::Vxlan { vni: 1 },
+            local,
+            remotes: vec![remote],
+            networks: Vec::new(),
+            drops_tags: false,
+            stations: Vec::new(),
+            limit: 4096,
+            mtu: 1450,
+            verify: true,
+            zero_checksum: false,
+            source_port: None,
+            mac: None,
+        };
+        let tunnel = Tunnel::new(config, underlay, index, drops);
+        Ok(self.graph.node("encap", Box::new(Encap::new(gather, tunnel)), &[output]))
+    }
 }
 
 impl Scene {
     fn new(senders: &[Sender]) -> anyhow::Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let rcu = Rcu::new();
-        let waiter = Arc::new(EpollWaiter::new()?);
-        let mut graph = Graph::new();
-        let mut ports = Vec::new();
-        let mut drops: Vec<Arc<Drops>> = Vec::new();
+        let mut plan = Plan {
+            graph: Graph::new(),
+            ports: Vec::new(),
+            drops: Vec::new(),
+            rcu: Rcu::new(),
+            waiter: Arc::new(EpollWaiter::new()?),
+            devices: Devices::direct()?,
+            dir: tempfile::tempdir()?,
+        };
         let mut pairs = Vec::new();
-        for &(kind, weight) in senders.iter().chain([&(SMALL, 1)]) {
-            let first = PortIndex(u16::try_from(ports.len())?);
-            let receivers = if let Kind::Flood(receivers) = kind { receivers } else { 1 };
-            for at in first.0..=first.0 + receivers {
-                drops.push(Arc::default());
-                let config = VhostUserConfig::new(format!("p{at}"), dir.path().join(format!("p{at}")));
-                let own = Arc::clone(&drops[usize::from(at)]);
-                ports.push(VhostUser::open(config, PortIndex(at), own, &rcu, Arc::clone(&waiter))?);
+        for &(kind, way, weight) in senders.iter().chain([&(SMALL, Way::Guest, 1)]) {
+            let (first, sender) = plan.vhost_user()?;
+            let guests = match way {
+                Way::Guest | Way::Tunnel => 1,
+                Way::Flood(guests) => guests,
+                Way::Tap => 0,
+            };
+            let takers = (0..guests).map(|_| plan.vhost_user()).collect::<Result<Vec<_>, _>>()?;
+            let mut edges = vec![plan.graph.output(Arc::clone(&sender), false)];
+            match (way, takers.first()) {
+                (Way::Tap, _) => {
+                    let tap = plan.tap()?;
+                    edges.push(plan.graph.output(tap, false));
+                }
+                (Way::Tunnel, Some((wire, port))) => edges.push(plan.tunnel((*wire, Arc::clone(port)))?),
+                _ => edges.extend(takers.iter().map(|(_, port)| plan.graph.output(Arc::clone(port), false))),
             }
-            let members = &ports[first.index()..];
-            let edges: Vec<_> = members.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
-            let node = if receivers > 1 {
-                let indexes: Vec<_> = (first.0..=first.0 + receivers).map(PortIndex).collect();
+            let node: Box<dyn Node> = if let Way::Flood(_) = way {
+                let indexes: Vec<_> = std::iter::once(first).chain(takers.iter().map(|(index, _)| *index)).collect();
                 let fdb = Arc::new(Fdb::new(1024, 300, &indexes, &[]));
                 let members: Vec<_> = indexes.into_iter().map(BridgePort::plain).collect();
-                graph.node("bridge", Box::new(Bridge::new(&members, fdb)), &edges)
+                Box::new(Bridge::new(&members, fdb))
             } else {
-                graph.node("patch", Box::new(Patch::new(first)), &edges)
+                Box::new(Patch::new(first))
             };
-            graph.input_with(members[0].for_worker(0), node, weight, None);
+            let node = plan.graph.node("way", node, &edges);
+            plan.graph.input_with(sender, node, weight, None);
             let [sends, takes] = kind.options();
-            let connect = |at: u16, options| Guest::connect(&dir.path().join(format!("p{at}")), options);
-            let (header, frame) = kind.packet()?;
-            let takers = (1..=receivers).map(|nth| connect(first.0 + nth, &takes)).collect::<Result<_, _>>()?;
-            pairs.push((connect(first.0, &sends)?, takers, header, frame));
+            let connect = |index, options| Guest::connect(&plan.socket(index), options);
+            let takers = takers.iter().map(|(index, _)| connect(*index, &takes)).collect::<Result<_, _>>()?;
+            let (header, mut frame) = kind.packet()?;
+            if let Way::Flood(_) = way {
+                frame[..6].fill(0xff);
+            }
+            pairs.push((connect(first, &sends)?, takers, header, frame));
         }
+        let Plan { graph, ports, drops, rcu, waiter, dir, .. } = plan;
         let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
-        arena.change(drops, 31);
+        arena.change(drops.clone(), 31);
         let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
-        Ok(Scene { senders: senders.to_vec(), worker, pairs, _ports: ports, _dir: dir })
+        Ok(Scene { senders: senders.to_vec(), worker, pairs, drops, _ports: ports, _dir: dir })
     }
 
     /// Runs so many turns.
@@ -158,6 +304,8 @@ impl Scene {
             let first = senders.first().map_or(0, |(guest, ..)| guest.spare() as u64);
             outcome.costs.extend(last.checked_div(first));
         }
+        let drops: Vec<_> = self.drops.iter().flat_map(|drops| drops.nonzero()).collect();
+        ensure!(drops.is_empty(), "no packet is dropped: {drops:?}");
         Ok(outcome)
     }
 }
@@ -178,7 +326,7 @@ impl Kind {
     fn options(self) -> [GuestOptions; 2] {
         let basic = f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
         let takes = match self {
-            Kind::Frames(_) | Kind::Flood(_) => return [GuestOptions::default(), GuestOptions::default()],
+            Kind::Frames(_) => return [GuestOptions::default(), GuestOptions::default()],
             Kind::Whole => f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4,
             Kind::Cut(_) => 0,
         };
@@ -202,11 +350,6 @@ impl Kind {
                 let mut frame = vec![0xa5; len];
                 frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
                 return Ok((NetHeader::default(), frame));
-            }
-            Kind::Flood(_) => {
-                let mut frame = Kind::Frames(1514).packet()?;
-                frame.1[..6].fill(0xff);
-                return Ok(frame);
             }
             Kind::Whole => 1448,
             Kind::Cut(size) => size,
@@ -256,23 +399,28 @@ fn main() -> anyhow::Result<()> {
     if !is_test {
         println!("| senders | p50 | p99 | turn | cycles | time |\n|---|---|---|---|---|---|");
     }
-    let alone =
-        |kind| -> anyhow::Result<f64> { Ok(quantile(&mut Scene::new(&[(kind, 1)])?.run(turns)?.costs, 0.5) as f64) };
+    let has_taps = Host::new("rows with taps").is_some();
+    let alone = |(kind, way)| -> anyhow::Result<f64> {
+        Ok(quantile(&mut Scene::new(&[(kind, way, 1)])?.run(turns)?.costs, 0.5) as f64)
+    };
     for (name, senders) in
         ROWS.iter().filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word)))
     {
+        if !has_taps && senders.iter().any(|(_, way, _)| *way == Way::Tap) {
+            continue;
+        }
         let mut scene = Scene::new(senders)?;
         scene.run(turns / 10)?;
         let mut outcome = scene.run(turns)?;
         ensure!(outcome.delays.len() > turns / 4, "{name}: {} paced packets of {turns} turns", outcome.delays.len());
-        let mut known: Vec<(Kind, f64)> = Vec::new();
+        let mut known: Vec<((Kind, Way), f64)> = Vec::new();
         let mut times = Vec::new();
-        for (&(kind, weight), &sent) in scene.senders.iter().zip(&outcome.sent) {
-            let cost = match known.iter().find(|(other, _)| *other == kind) {
+        for (&(kind, way, weight), &sent) in scene.senders.iter().zip(&outcome.sent) {
+            let cost = match known.iter().find(|(other, _)| *other == (kind, way)) {
                 Some((_, cost)) => *cost,
-                None => alone(kind)?,
+                None => alone((kind, way))?,
             };
-            known.push((kind, cost));
+            known.push(((kind, way), cost));
             times.push(cost * sent as f64 / f64::from(weight));
         }
         if is_test {
