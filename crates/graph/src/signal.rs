@@ -78,11 +78,19 @@ thread_local! {
 /// The context of all threads without one of their own: the ports' threads, which signal rarely.
 static CONTROL: Mutex<Option<Requests>> = Mutex::new(None);
 
+/// Contexts of threads that have ended. To destroy one, the kernel waits for some 30 milliseconds, so the
+/// next threads use them again.
+static KEPT: Mutex<Vec<Requests>> = Mutex::new(Vec::new());
+
+/// The most contexts that are kept.
+const MOST_KEPT: usize = 16;
+
 impl Signals {
     /// Makes a context. The thread that uses it calls [`Self::install`].
     #[must_use]
     pub fn new() -> Self {
-        Signals(Requests::new())
+        let kept = KEPT.lock().ignore_poison().pop();
+        Signals(kept.filter(Requests::works).or_else(Requests::new))
     }
 
     /// Makes the context of all threads that install none, unless it exists already. Returns
@@ -105,6 +113,15 @@ impl Signals {
     pub fn install(self) {
         // A second context of a thread would change nothing.
         let _ = OWN.with(|own| own.set(self));
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        let mut kept = KEPT.lock().ignore_poison();
+        if kept.len() < MOST_KEPT {
+            kept.extend(self.0.take());
+        }
     }
 }
 
@@ -133,12 +150,13 @@ impl Requests {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes the context's id there and nothing else.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ONE, &raw mut context) };
-        let requests = (made == 0).then_some(Requests { context, nothing })?;
-        // A filter may allow `io_setup` and forbid `io_submit`. Only a signal that arrives shows
-        // that both calls work.
-        let works =
-            requests.signal(requests.nothing.as_fd()) && rustix::io::read(&requests.nothing, &mut [0; 8]).is_ok();
-        works.then_some(requests)
+        (made == 0).then_some(Requests { context, nothing }).filter(Self::works)
+    }
+
+    /// Returns whether a signal arrives. A filter of this thread may forbid `io_submit`, and allow
+    /// `io_setup`.
+    fn works(&self) -> bool {
+        self.signal(self.nothing.as_fd()) && rustix::io::read(&self.nothing, &mut [0; 8]).is_ok()
     }
 
     fn signal(&self, event: BorrowedFd<'_>) -> bool {
@@ -229,6 +247,22 @@ mod tests {
             (0..n).for_each(|_| assert!(signal(event.as_fd()), "the kernel has asynchronous requests"));
             assert_eq!(count(&event), n);
         }
+    }
+
+    #[test]
+    fn a_context_is_used_again() {
+        // Other tests may take the kept ones meanwhile, but not all of these.
+        let many: Vec<_> = (0..2 * MOST_KEPT).map(|_| Signals::new()).collect();
+        assert!(many.iter().all(Signals::has_context));
+        drop(many);
+        assert!((1..=MOST_KEPT).contains(&KEPT.lock().ignore_poison().len()));
+        let own = Signals::new();
+        std::thread::spawn(move || {
+            own.install();
+            every_signal_counts_here();
+        })
+        .join()
+        .expect("every signal counts");
     }
 
     #[test]
