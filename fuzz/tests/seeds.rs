@@ -37,6 +37,7 @@ tests![
     device_packets,
     drivers,
     firewall_rules,
+    flow_actions,
     flows,
     multicast_messages,
     neighbours,

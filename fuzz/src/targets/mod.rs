@@ -10,6 +10,7 @@ mod decap;
 mod device_packets;
 mod drivers;
 mod firewall_rules;
+mod flow_actions;
 mod flows;
 mod multicast_messages;
 mod neighbours;
@@ -109,6 +110,15 @@ pub const TARGETS: &[Target] = &[
             "a rule that decides",
             "a flow without a rule",
             "an unknown name"
+        ]
+    ),
+    target!(
+        flow_actions,
+        [
+            "a packet that was sent",
+            "a packet that was changed",
+            "a packet that was dropped",
+            "a checksum that is left to others"
         ]
     ),
     target!(flows, ["a flow", "a meter", "a transaction", "a transaction that fails"]),

@@ -254,6 +254,12 @@ fn pseudo(bytes: &[u8], l3: usize, len: usize, protocol: u8) -> u16 {
     add(add(sum(addresses), u16::try_from(len).unwrap()), u16::from(protocol))
 }
 
+/// Returns the checksum of changed bytes. What is not known of the packet, such as the rest of a datagram,
+/// stays in its checksum. So does an error.
+fn changed(had: u16, before: u16, after: u16) -> u16 {
+    if add(before, had) == 0xffff { !after } else { !add(add(!had, !before), after) }
+}
+
 impl Packet {
     fn read(&self, field: Field) -> u128 {
         if let Some(register) = Field::REGISTERS.iter().position(|&register| register == field) {
@@ -352,8 +358,9 @@ impl Packet {
         let l3 = parsed.l3;
         if matches!(field, Field::IpTos | Field::IpTtl | Field::IpSrc | Field::IpDst) && self.bytes[l3] >> 4 == 4 {
             let end = l3 + usize::from(self.bytes[l3] & 15) * 4;
-            self.bytes[l3 + 10..l3 + 12].fill(0);
-            let checksum = !sum(&self.bytes[l3..end]);
+            let whole = |bytes: &[u8]| add(sum(&bytes[l3..l3 + 10]), sum(&bytes[l3 + 12..end]));
+            let had = u16::from_be_bytes([before[l3 + 10], before[l3 + 11]]);
+            let checksum = changed(had, whole(&before), whole(&self.bytes));
             self.bytes[l3 + 10..l3 + 12].copy_from_slice(&checksum.to_be_bytes());
         }
         if let Some((begin, end, place, protocol)) = parsed.sum.filter(|_| is_address || is_transport) {
@@ -372,7 +379,6 @@ impl Packet {
             if is_absent || is_address && !has_pseudo {
                 return Ok(());
             }
-            // What is not known of the packet, such as the rest of a datagram, stays in its checksum.
             let whole = |bytes: &[u8]| {
                 let mut bytes = bytes.to_vec();
                 bytes[place..place + 2].fill(0);
@@ -380,11 +386,7 @@ impl Packet {
                 add(pseudo, sum(&bytes[begin..end]))
             };
             let had = u16::from_be_bytes([before[place], before[place + 1]]);
-            let mut checksum = !whole(&self.bytes);
-            if parsed.is_fragment || parsed.routed {
-                let rest = add(!had, !whole(&before));
-                checksum = !add(rest, whole(&self.bytes));
-            }
+            let mut checksum = changed(had, whole(&before), whole(&self.bytes));
             if checksum == 0 && protocol == 17 {
                 checksum = 0xffff;
             }
