@@ -8,6 +8,7 @@ use straightline_flow::{
     FlowChanges, FlowCommand, FlowCount, FlowEntry, FlowError, FlowMod, FlowWriter, NoPortNames, Owner, PortNames,
     parse_flow, parse_flows, parse_line, parse_meter, parse_meter_number,
 };
+use straightline_graph::RateStats;
 use straightline_nodes::{FlowControl, FlowCounters};
 use straightline_packet::IgnorePoison;
 
@@ -72,14 +73,22 @@ impl Snapshot {
         let Some(control) = self.flow_control(bridge)? else {
             return Ok(Meters { bridge: bridge.to_owned(), ..Meters::default() });
         };
-        let meters = control.view(|tables, _, _| {
-            let row = |(number, meter, maker)| FlowMeter {
-                text: format!("meter={number} {meter}"),
-                meter: number,
-                owner: owner(maker),
-            };
-            tables.meters().map(row).collect()
+        let row = |number, meter, maker, users| FlowMeter {
+            text: format!("meter={number} {meter}"),
+            meter: number,
+            owner: owner(maker),
+            flows: users,
+            ..FlowMeter::default()
+        };
+        let mut meters: Vec<_> = control.view(|tables, _, _| {
+            let with_users = |(number, meter, maker)| row(number, meter, maker, tables.meter_users(number) as u64);
+            tables.meters().map(with_users).collect()
         });
+        for row in &mut meters {
+            // A meter that goes meanwhile has no counters.
+            let counts = |stats: &RateStats| (stats.packets.get(), stats.bytes.get(), stats.dropped.get());
+            (row.packets, row.bytes, row.dropped) = control.meter(row.meter, counts).unwrap_or_default();
+        }
         Ok(Meters { bridge: bridge.to_owned(), meters })
     }
 

@@ -143,6 +143,19 @@ pub struct FlowMeter {
     pub meter: u32,
     /// `file` or `api`: the maker, who alone may change the meter.
     pub owner: String,
+    /// The number of flows that use the meter.
+    #[serde(default)]
+    pub flows: u64,
+    /// The number of packets that have passed. A packet that is still to be segmented counts as its
+    /// segments.
+    #[serde(default)]
+    pub packets: u64,
+    /// Bytes of the frames that have passed, without check sequences.
+    #[serde(default)]
+    pub bytes: u64,
+    /// The number of packets that were dropped.
+    #[serde(default)]
+    pub dropped: u64,
 }
 
 /// The answer to `meters`.

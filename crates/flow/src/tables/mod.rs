@@ -202,6 +202,12 @@ impl<C: FlowCount> FlowTables<C> {
         self.meters.iter().map(|(number, (meter, owner))| (*number, *meter, *owner))
     }
 
+    /// Returns the number of flows that use a meter.
+    #[must_use]
+    pub fn meter_users(&self, number: u32) -> usize {
+        self.entries().filter(|entry| entry.flow.actions.contains(&Action::Meter(number))).count()
+    }
+
     /// Adds a meter, or changes an own one if `replaces` is set.
     ///
     /// # Errors
@@ -237,8 +243,7 @@ impl<C: FlowCount> FlowTables<C> {
             }
             Some(_) => {}
         }
-        let uses_meter = |entry: &&Arc<FlowEntry<C>>| entry.flow.actions.contains(&Action::Meter(number));
-        let users = self.entries().filter(uses_meter).count();
+        let users = self.meter_users(number);
         if users > 0 {
             return wrong(format!("is used by {users} flows: delete these first"));
         }

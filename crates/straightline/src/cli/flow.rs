@@ -104,6 +104,11 @@ pub(crate) enum FlowMeter {
         #[command(flatten)]
         at: At,
     },
+    /// Print what each meter has let pass and dropped, in the words of `ovs-ofctl meter-stats`
+    Stats {
+        #[command(flatten)]
+        at: At,
+    },
 }
 
 // No doc comment: clap would show it as the text of each of these commands.

@@ -160,10 +160,27 @@ fn change_meter(meter: &FlowMeter) -> anyhow::Result<()> {
                 Ok(meters.into_iter().map(|meter| meter.text + "\n").collect())
             });
         }
+        FlowMeter::Stats { at: At { bridge, asking } } => {
+            let json = api::send(&asking.api, &Request::Meters(MetersRequest { bridge: bridge.clone() }))?;
+            return print(asking, &json, |json| {
+                let Meters { meters, .. } = serde_json::from_str(json)?;
+                Ok(meters.iter().map(meter_stats).collect())
+            });
+        }
     };
     let request = ChangeMeter { bridge: bridge.clone(), command: command.to_owned(), meter: meter.clone() };
     let json = api::send(&asking.api, &Request::ChangeMeter(request))?;
     print(asking, &json, |_| Ok(String::new()))
+}
+
+/// Returns the counters of a meter in the words of `ovs-ofctl meter-stats`. The last line is its band's.
+fn meter_stats(meter: &api::FlowMeter) -> String {
+    let api::FlowMeter { meter, flows, packets, bytes, dropped, .. } = meter;
+    let came = packets + dropped;
+    format!(
+        "meter:{meter} flow_count:{flows} packet_in_count:{came} passed: packet_count:{packets} \
+         byte_count:{bytes} bands:\n0: packet_count:{dropped}\n"
+    )
 }
 
 #[cfg(test)]

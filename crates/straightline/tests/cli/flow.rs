@@ -87,6 +87,9 @@ fn flows_come_change_and_go() {
     good(&fixture, &["meter", "add", "lan", "meter=1,kbps,band=type=drop,rate=1000"]);
     assert_eq!(good(&fixture, &["meter", "dump", "lan"]), "meter=1 kbps bands=\ntype=drop rate=1000\n");
     good(&fixture, &["add", "lan", "actions=meter:1,normal"]);
+    let stats =
+        "meter:1 flow_count:1 packet_in_count:0 passed: packet_count:0 byte_count:0 bands:\n0: packet_count:0\n";
+    assert_eq!(good(&fixture, &["meter", "stats", "lan"]), stats);
     assert!(bad(&fixture, &["meter", "del", "lan", "1"]).contains("`meter=1` is used by 1 flows"));
     assert_eq!(good(&fixture, &["del", "lan"]), "3 deleted\n");
     good(&fixture, &["meter", "del", "lan", "meter=1"]);
