@@ -76,7 +76,7 @@ pub(super) struct Fragment {
     pub(super) header: u16,
 }
 
-const SCTP: u8 = 132;
+pub(super) const SCTP: u8 = 132;
 const FRAGMENT_HEADER: u8 = 44;
 const SCTP_CHECKSUM: usize = 8;
 /// Options by which a packet of IPv4 names further hops: its destination is not the last one (RFC 791,
@@ -93,8 +93,6 @@ const QUERIES_V4: [(u8, u8); 4] = [(8, 0), (13, 14), (15, 16), (17, 18)];
 /// Errors of ICMP for IPv4 that quote a packet: unreachable, time exceeded, parameter problem.
 const ERRORS_V4: [u8; 3] = [3, 11, 12];
 const ECHO_V6: (u8, u8) = (128, 129);
-/// Quoted bytes of a transport header that every error has (RFC 792).
-const QUOTED: usize = 8;
 
 impl Flow {
     /// Returns an address of the packet.
@@ -194,9 +192,9 @@ impl Facts {
 }
 
 /// A packet while it is read.
-struct Packet<'a> {
-    head: &'a [u8],
-    headers: &'a Headers,
+pub(super) struct Packet<'a> {
+    pub(super) head: &'a [u8],
+    pub(super) headers: &'a Headers,
     vlan: u16,
 }
 
@@ -354,7 +352,7 @@ impl Packet<'_> {
     }
 
     /// Returns the end of the IP packet in the frame.
-    fn end(&self) -> Option<usize> {
+    pub(super) fn end(&self) -> Option<usize> {
         let l3 = usize::from(self.headers.l3);
         let len = if self.headers.network == Network::Ipv4 {
             self.half(l3 + 2).into()
@@ -380,54 +378,6 @@ impl Packet<'_> {
         if is_many { Facts::Single(flow) } else { Facts::Packet(flow) }
     }
 
-    /// Reads the packet that an error quotes. Its sender must be the receiver of the error.
-    fn error(&self, error: Flow) -> Facts {
-        match self.quoted(&error) {
-            Some((about, seq)) if about.src == error.dst => Facts::Error { about, seq },
-            _ => Facts::Damaged,
-        }
-    }
-
-    fn quoted(&self, error: &Flow) -> Option<(Flow, Option<u32>)> {
-        let quoted = self.head.get(usize::from(self.headers.l4) + icmpv4::LEN..self.head.len().min(self.end()?))?;
-        let (mut about, rest) = if error.is_ipv6 {
-            let header = quoted.first_chunk::<{ ipv6::LEN }>()?;
-            let walked = ipv6::skip_extensions(&quoted[ipv6::LEN..], IpProtocol(header[6])).ok()?;
-            if header[0] >> 4 != 6 || walked.fragment {
-                return None;
-            }
-            let src = *header[8..].first_chunk()?;
-            let dst = *header[24..].first_chunk()?;
-            let flow = Flow { is_ipv6: true, protocol: walked.protocol.0, src, dst, ..Flow::default() };
-            (flow, quoted.get(ipv6::LEN + walked.len..)?)
-        } else {
-            let header = quoted.first_chunk::<{ ipv4::MIN_LEN }>()?;
-            let header_len = usize::from(header[0] & 0x0f) * 4;
-            let is_later = u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0;
-            if header[0] >> 4 != 4 || header_len < ipv4::MIN_LEN || is_later {
-                return None;
-            }
-            let flow =
-                Flow { protocol: header[9], src: mapped(header, 12)?, dst: mapped(header, 16)?, ..Flow::default() };
-            (flow, quoted.get(header_len..)?)
-        };
-        about.vlan = error.vlan;
-        about.icmp = error.icmp;
-        let front = rest.first_chunk::<QUOTED>()?;
-        let half = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);
-        let is_icmp = about.protocol == if about.is_ipv6 { IpProtocol::ICMPV6.0 } else { IpProtocol::ICMP.0 };
-        let mut seq = None;
-        if is_icmp {
-            // Errors are about queries and their answers, and never about errors (RFC 1122, 3.2.2).
-            about.query = Some(query(about.is_ipv6, front[0], half(4))?);
-        } else if [IpProtocol::TCP.0, IpProtocol::UDP.0, SCTP].contains(&about.protocol) {
-            (about.src_port, about.dst_port) = (half(0), half(2));
-            let number = u32::from_be_bytes([front[4], front[5], front[6], front[7]]);
-            seq = (about.protocol == IpProtocol::TCP.0).then_some(number);
-        }
-        Some((about, seq))
-    }
-
     /// Returns the place of the transport's checksum, which its sender may leave to be finished.
     fn checksum(&self) -> Option<usize> {
         let offset = match self.headers.transport {
@@ -451,14 +401,14 @@ fn halves(word: u64) -> [u32; 2] {
 }
 
 /// Returns the query that a message of this type asks or answers.
-fn query(is_ipv6: bool, icmp_type: u8, ident: u16) -> Option<Query> {
+pub(super) fn query(is_ipv6: bool, icmp_type: u8, ident: u16) -> Option<Query> {
     let queries = if is_ipv6 { &[ECHO_V6][..] } else { &QUERIES_V4[..] };
     let &(request, _) = queries.iter().find(|(question, answer)| [*question, *answer].contains(&icmp_type))?;
     Some(Query { is_question: request == icmp_type, request, ident })
 }
 
 /// Returns the IPv4 address at an offset in its mapped form.
-fn mapped(bytes: &[u8], at: usize) -> Option<Address> {
+pub(super) fn mapped(bytes: &[u8], at: usize) -> Option<Address> {
     let octets: [u8; 4] = *bytes.get(at..)?.first_chunk()?;
     Some(Ipv4Addr::from(octets).to_ipv6_mapped().octets())
 }

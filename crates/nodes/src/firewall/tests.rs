@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use straightline_conntrack::{PortShare, Settings as ConnectionSettings};
+use straightline_conntrack::{PortShare, Settings as ConnectionSettings, Side};
 use straightline_firewall::{Definitions, Group, Level, PortGroups};
 use straightline_graph::clock::{cycles, whole_seconds};
 use straightline_graph::{EpollWaiter, Graph, Idle, NodeControl, Worker};
@@ -17,6 +17,8 @@ use straightline_wire::{MacAddr, vlan};
 
 use proptest::prelude::*;
 
+use super::facts::Facts;
+use super::run;
 use super::*;
 use crate::MacPrefix;
 
@@ -452,7 +454,7 @@ proptest! {
                 let Facts::Packet(flow) = Facts::of(turn.packets(), id) else {
                     panic!("{:?} of {bytes:02x?}", Facts::of(turn.packets(), id));
                 };
-                assert_eq!((flow.key(7, sender), super::transport(&flow)), (key, transport));
+                assert_eq!((flow.key(7, sender), run::transport(&flow)), (key, transport));
             }
         });
     }

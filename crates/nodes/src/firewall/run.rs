@@ -1,0 +1,427 @@
+//! A call of the firewall's node: its packets are read, looked up and decided.
+
+use std::ops::Range;
+
+use straightline_classify::{Column, Keys};
+use straightline_conntrack::{
+    self as conntrack, Entry, Key, Opened, Opening, Refusal, Side, Tracked, Transport, Verdict,
+};
+use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER, Verdicts};
+use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
+use straightline_wire::EtherType;
+
+use super::control::{Denial, PortRules, Rules};
+use super::facts::{Facts, Flow, Fragment};
+use super::plain;
+
+/// Packets that are read, looked up and followed together: all that they need stays in the first cache.
+const TOGETHER: usize = 64;
+
+/// Packets whose denial was noted lately are not noted again: their number.
+const RECENT: usize = 256;
+
+/// The packets of a call.
+pub(super) struct Work {
+    /// Facts of packets that are not plain. `None`: they were not needed.
+    facts: [Option<Facts>; MAX_BATCH],
+    pub(super) decisions: [Decision; MAX_BATCH],
+    /// Plain packets, by their place in the batch.
+    plain: Vec<usize>,
+    keys: Vec<Key>,
+    transports: Vec<Transport>,
+    tracked: [Tracked; TOGETHER],
+    /// Packets that are not plain, or whose connection was allowed by another policy.
+    others: Vec<usize>,
+    found: [Option<Entry>; TOGETHER],
+    /// Packets that rules decide about.
+    asking: Vec<usize>,
+    /// Fragments that may pass: a first one with its connection, or a further one.
+    fragments: Vec<(usize, Option<Entry>)>,
+    columns: Box<Keys>,
+    verdicts: Verdicts,
+    /// Denials that were noted, and the second.
+    recent: [u64; RECENT],
+}
+
+/// The decision on a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    Pass,
+    Drop(Reason),
+    /// Rules decide.
+    Ask,
+}
+
+impl Work {
+    pub(super) fn new() -> Self {
+        Work {
+            facts: [None; MAX_BATCH],
+            decisions: [Decision::Ask; MAX_BATCH],
+            plain: Vec::with_capacity(TOGETHER),
+            keys: Vec::with_capacity(TOGETHER),
+            transports: Vec::with_capacity(TOGETHER),
+            tracked: [Tracked::Unknown; TOGETHER],
+            others: Vec::with_capacity(TOGETHER),
+            found: [None; TOGETHER],
+            asking: Vec::with_capacity(MAX_BATCH),
+            fragments: Vec::with_capacity(MAX_BATCH),
+            columns: Box::new(Keys::new()),
+            verdicts: [RuleIndex::default(); MAX_BATCH],
+            recent: [0; RECENT],
+        }
+    }
+}
+
+/// A call of the node.
+pub(super) struct Run<'a> {
+    work: &'a mut Work,
+    rules: &'a Rules,
+    own: &'a PortRules,
+    port: PortIndex,
+    direction: Direction,
+    /// The side that has sent the packets.
+    sender: Side,
+    now: u32,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        work: &'a mut Work,
+        rules: &'a Rules,
+        own: &'a PortRules,
+        port: PortIndex,
+        direction: Direction,
+        seconds: u32,
+    ) -> Self {
+        let sender = if direction == Direction::Out { Side::Local } else { Side::Remote };
+        Run { work, rules, own, port, direction, sender, now: seconds.wrapping_mul(1000) }
+    }
+
+    /// Decides about all packets of a batch.
+    pub(super) fn decide(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+        self.work.fragments.clear();
+        for begin in (0..batch.len()).step_by(TOGETHER) {
+            self.read(packets, batch, begin..batch.len().min(begin + TOGETHER));
+        }
+        self.ask(packets, batch);
+        if !self.work.fragments.is_empty() {
+            self.follow_fragments(packets, batch);
+        }
+    }
+
+    /// Reads packets. Those that are plain follow their connections.
+    fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch, places: Range<usize>) {
+        let Work { facts, decisions, plain, keys, transports, tracked, others, .. } = &mut *self.work;
+        plain.clear();
+        keys.clear();
+        transports.clear();
+        others.clear();
+        for at in places {
+            decisions[at] = Decision::Ask;
+            facts[at] = None;
+            match plain::plain(packets, batch.ids()[at], self.port.0, self.sender) {
+                Some((key, transport)) => {
+                    plain.push(at);
+                    keys.push(key);
+                    transports.push(transport);
+                }
+                None => others.push(at),
+            }
+        }
+        let generation = self.own.generation;
+        self.rules.table.track(keys, self.sender, transports, |_| generation, self.now, &mut tracked[..keys.len()]);
+        for (nth, &at) in plain.iter().enumerate() {
+            decisions[at] = match tracked[nth] {
+                Tracked::Known(Verdict::Pass(_)) => Decision::Pass,
+                Tracked::Known(Verdict::Invalid(_)) => Decision::Drop(Reason::Invalid),
+                Tracked::Unknown | Tracked::Known(Verdict::Reopen) => Decision::Ask,
+                Tracked::Stale(_) | Tracked::Known(Verdict::Gone) => {
+                    others.push(at);
+                    Decision::Ask
+                }
+            };
+        }
+        if !self.work.others.is_empty() {
+            self.read_others(packets, batch);
+        }
+    }
+
+    /// Reads all facts of packets that are not plain, and has them follow their connections.
+    fn read_others(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+        let Work { facts, others, keys, found, .. } = &mut *self.work;
+        keys.clear();
+        others.retain(|&at| {
+            let read = Facts::of(packets, batch.ids()[at]);
+            facts[at] = Some(read);
+            keys.push(match &read {
+                Facts::Packet(flow) => flow.key(self.port.0, self.sender),
+                // It quotes a packet that the other side has sent.
+                Facts::Error { about, .. } => about.key(self.port.0, other(self.sender)),
+                _ => return false,
+            });
+            true
+        });
+        self.rules.table.find(keys, self.now, &mut found[..keys.len()]);
+        for nth in 0..self.work.others.len() {
+            let at = self.work.others[nth];
+            let found = self.work.found[nth];
+            self.work.decisions[at] = match self.work.facts[at] {
+                Some(Facts::Packet(flow)) => self.follow(&flow, found, at),
+                Some(Facts::Error { seq, .. }) => self.error(found, seq),
+                _ => Decision::Ask,
+            };
+        }
+    }
+
+    /// Has a packet follow its connection.
+    fn follow(&mut self, flow: &Flow, found: Option<Entry>, at: usize) -> Decision {
+        let Some(entry) = found else { return Decision::Ask };
+        let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow) } else { Some(entry) };
+        let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
+        match self.rules.table.advance(entry, self.sender, &transport(flow), self.now) {
+            Verdict::Pass(_) => {
+                if flow.fragment.is_some() {
+                    self.work.fragments.push((at, Some(entry)));
+                }
+                Decision::Pass
+            }
+            Verdict::Invalid(_) => Decision::Drop(Reason::Invalid),
+            Verdict::Reopen | Verdict::Gone => Decision::Ask,
+        }
+    }
+
+    /// Decides about an ICMP error.
+    fn error(&self, found: Option<Entry>, seq: Option<u32>) -> Decision {
+        match found.filter(|entry| !entry.is_stale(self.own.generation)) {
+            Some(entry) if matches!(self.rules.table.related(entry, other(self.sender), seq), Verdict::Pass(_)) => {
+                Decision::Pass
+            }
+            _ => Decision::Drop(Reason::Invalid),
+        }
+    }
+
+    /// Notes a packet of a connection that passes, if it is the first fragment of a datagram.
+    fn first_fragment(&self, flow: &Flow, entry: Entry, from: PortIndex) -> Decision {
+        let Some(place) = flow.fragment else { return Decision::Pass };
+        let key = flow.fragments_key(self.port.0, self.sender, &place);
+        let fragment = self.fragment(&place, from);
+        match self.rules.table.first_fragment(&key, &fragment, Some(place.header.into()), entry, self.now) {
+            Ok(()) => Decision::Pass,
+            Err(_) => Decision::Drop(Reason::FragmentRefused),
+        }
+    }
+
+    /// Decides about a fragment behind the first one, which has no ports.
+    fn next_fragment(&self, flow: &Flow, place: &Fragment, from: PortIndex) -> Decision {
+        let key = flow.fragments_key(self.port.0, self.sender, place);
+        match self.rules.table.next_fragment(&key, &self.fragment(place, from), self.now) {
+            Ok(entry) if !entry.is_stale(self.own.generation) => Decision::Pass,
+            Ok(_) => Decision::Drop(Reason::Denied),
+            Err(_) => Decision::Drop(Reason::FragmentRefused),
+        }
+    }
+
+    fn fragment(&self, place: &Fragment, from: PortIndex) -> conntrack::Fragment {
+        conntrack::Fragment {
+            sender: self.sender,
+            opener: if self.sender == Side::Remote { from.0 } else { 0 },
+            offset: place.offset.into(),
+            len: place.len.into(),
+            is_last: place.is_last,
+        }
+    }
+
+    /// Has the present policy decide about a connection, as if its first packet came now. One that it
+    /// denies ends.
+    fn renew(&self, entry: Entry, flow: &Flow) -> Option<Entry> {
+        let table = &self.rules.table;
+        let opener = entry.direction().opener();
+        let direction = if opener == Side::Local { Direction::Out } else { Direction::In };
+        let first = if opener == self.sender { *flow } else { flow.answer() };
+        let key = first.policy_key(direction, false);
+        let mut verdicts = [RuleIndex::default(); MAX_BATCH];
+        self.own.policy.decide(direction, &[&key].into_iter().collect(), &mut verdicts);
+        let rule = verdicts[0];
+        self.own.notes.count(rule);
+        if self.own.policy.rule(rule).begins_connections() {
+            return table.renew(entry, self.own.generation, rule.0);
+        }
+        table.end(entry);
+        None
+    }
+
+    /// Asks the rules about all other packets, in their order.
+    fn ask(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+        let Work { facts, decisions, asking, columns, verdicts, fragments, .. } = &mut *self.work;
+        asking.clear();
+        columns.clear();
+        for (at, &id) in batch.ids().iter().enumerate() {
+            if decisions[at] != Decision::Ask {
+                continue;
+            }
+            let is_trusted = self.rules.is_trusted(packets.port(id));
+            let key = match facts[at].get_or_insert_with(|| Facts::of(packets, id)) {
+                Facts::Packet(flow) | Facts::Single(flow) => flow.policy_key(self.direction, is_trusted),
+                Facts::Frame(ether_type) => frame_key(*ether_type, is_trusted),
+                Facts::LaterFragment { .. } => {
+                    fragments.push((at, None));
+                    continue;
+                }
+                Facts::Error { .. } | Facts::Damaged => {
+                    decisions[at] = Decision::Drop(Reason::Hidden);
+                    continue;
+                }
+            };
+            asking.push(at);
+            columns.push(&key);
+        }
+        if !asking.is_empty() {
+            self.own.policy.decide(self.direction, columns, verdicts);
+        }
+        for nth in 0..self.work.asking.len() {
+            let at = self.work.asking[nth];
+            let rule = self.work.verdicts[nth];
+            let id = batch.ids()[at];
+            self.work.decisions[at] = self.decided(rule, at, packets, id);
+        }
+    }
+
+    /// Decides about fragments, in their order: a datagram that is complete makes place for the next.
+    #[cold]
+    fn follow_fragments(&mut self, packets: &Packets<'_>, batch: &Batch) {
+        let Work { fragments, .. } = &mut *self.work;
+        fragments.sort_unstable_by_key(|(at, _)| *at);
+        for nth in 0..self.work.fragments.len() {
+            let (at, entry) = self.work.fragments[nth];
+            let from = packets.port(batch.ids()[at]);
+            self.work.decisions[at] = match (&self.work.facts[at], entry) {
+                (Some(Facts::Packet(flow)), Some(entry)) => self.first_fragment(flow, entry, from),
+                (Some(Facts::LaterFragment { flow, fragment }), None) => self.next_fragment(flow, fragment, from),
+                _ => Decision::Drop(Reason::Denied),
+            };
+        }
+    }
+
+    /// Decides about a packet of a rule.
+    fn decided(&mut self, rule: RuleIndex, at: usize, packets: &Packets<'_>, id: PacketId) -> Decision {
+        let policy_rule = self.own.policy.rule(rule);
+        let facts = self.work.facts[at].unwrap_or(Facts::Damaged);
+        self.own.notes.count(rule);
+        if policy_rule.log || !policy_rule.allows() {
+            self.note(rule, &facts);
+        }
+        if !policy_rule.allows() {
+            return Decision::Drop(Reason::Denied);
+        }
+        match facts {
+            // One to another station, which was flooded, takes no space of this port.
+            Facts::Packet(_) if self.direction == Direction::In && !self.own.is_addressed(packets.head(id)) => {
+                Decision::Pass
+            }
+            Facts::Packet(flow) if policy_rule.begins_connections() => match self.open(&flow, rule, packets.port(id)) {
+                Ok(entry) => {
+                    if flow.fragment.is_some() {
+                        self.work.fragments.push((at, Some(entry)));
+                    }
+                    Decision::Pass
+                }
+                Err(reason) => Decision::Drop(reason),
+            },
+            _ => Decision::Pass,
+        }
+    }
+
+    /// Opens a connection that a rule allows.
+    fn open(&self, flow: &Flow, rule: RuleIndex, from: PortIndex) -> Result<Entry, Reason> {
+        if flow.query.is_some_and(|query| !query.is_question) {
+            // An answer without its question begins nothing.
+            return Err(Reason::Invalid);
+        }
+        let table = &self.rules.table;
+        let key = flow.key(self.port.0, self.sender);
+        let (direction, opener) = match self.direction {
+            Direction::Out => (conntrack::Direction::Outbound, 0),
+            Direction::In => (conntrack::Direction::Inbound, from.0),
+        };
+        let transport = transport(flow);
+        let opening = Opening {
+            direction,
+            opener,
+            generation: self.own.generation,
+            rule: rule.0,
+            packet: &transport,
+            pickup: self.rules.picks_up(self.now),
+        };
+        match table.open(&key, &opening, self.now) {
+            Ok(Opened::New(entry)) => Ok(entry),
+            // A packet before it in the batch has opened the connection, or another worker.
+            Ok(Opened::Known(entry)) => match table.advance(entry, self.sender, &transport, self.now) {
+                Verdict::Pass(_) => Ok(entry),
+                Verdict::Invalid(_) | Verdict::Reopen | Verdict::Gone => Err(Reason::Invalid),
+            },
+            Err(Refusal::Invalid(_)) => Err(Reason::Invalid),
+            Err(Refusal::Full(_) | Refusal::NoShare) => Err(Reason::ConnectionsFull),
+        }
+    }
+
+    /// Notes a packet for an event, if its flow was not noted in this second.
+    fn note(&mut self, rule: RuleIndex, facts: &Facts) {
+        let flow = match facts {
+            Facts::Packet(flow) | Facts::Single(flow) => Some(flow),
+            _ => None,
+        };
+        let hash = flow.map_or(0, Flow::hash);
+        let mark = u64::from(hash) << 32 | u64::from(self.now | 1);
+        let recent = &mut self.work.recent[hash as usize % RECENT];
+        if *recent == mark {
+            return;
+        }
+        *recent = mark;
+        let packet = flow.map(|flow| flow.in_words(self.direction));
+        self.own.notes.note(Denial { rule, packet, direction: self.direction });
+    }
+}
+
+fn other(side: Side) -> Side {
+    match side {
+        Side::Local => Side::Remote,
+        Side::Remote => Side::Local,
+    }
+}
+
+pub(super) fn transport(flow: &Flow) -> Transport {
+    flow.tcp.map_or(Transport::Other, Transport::Tcp)
+}
+
+/// Returns the key of a frame that is no IP packet.
+fn frame_key(ether_type: EtherType, is_trusted: bool) -> straightline_classify::Key {
+    let key = straightline_classify::Key::default();
+    key.with(Column::EtherType, ether_type.0.into()).with(TRUSTED_SENDER, u32::from(is_trusted))
+}
+
+impl Flow {
+    /// Returns the key of a packet for rules of this direction.
+    fn policy_key(&self, direction: Direction, is_trusted: bool) -> straightline_classify::Key {
+        self.in_words_of(direction, is_trusted).key()
+    }
+
+    /// Returns the packet in words.
+    fn in_words(&self, direction: Direction) -> firewall::Flow {
+        self.in_words_of(direction, false)
+    }
+
+    fn in_words_of(&self, direction: Direction, from_trusted: bool) -> firewall::Flow {
+        let remote = if direction == Direction::Out { self.dst } else { self.src };
+        firewall::Flow {
+            direction,
+            ether_type: if self.is_ipv6 { EtherType::IPV6.0 } else { EtherType::IPV4.0 },
+            remote: Some(self.address(remote)),
+            protocol: self.protocol,
+            source_port: self.src_port,
+            port: self.dst_port,
+            icmp: (self.icmp[0], self.icmp[1]),
+            hops: self.hops,
+            from_trusted,
+        }
+    }
+}
