@@ -3,7 +3,7 @@
 use straightline_wire::tcp::Flags;
 
 /// The facts of a packet, by its protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// A TCP segment.
     Tcp(Segment),
@@ -13,7 +13,7 @@ pub enum Transport {
 }
 
 /// The facts of a TCP segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// Flags of the header.
     pub flags: u8,

@@ -52,6 +52,8 @@ pub(crate) struct Entry {
     is_early: bool,
     /// True if packets can get from here to an output that runs early.
     leads_to_early: bool,
+    /// True for a node that learns which of its packets go back to their ring.
+    has_state: bool,
     /// True if the entry has a form or is enclosed. Most have neither, and look at this alone.
     is_special: bool,
     /// The form in which packets come here, as an index into the graph's forms.
@@ -94,6 +96,9 @@ pub struct Graph {
     waiting: Vec<WaitingOutput>,
     /// The nodes that may send packets in further rounds.
     rounds: Vec<usize>,
+    /// The nodes that have run in this turn, among those that learn which packets go back. None if the
+    /// graph has no such nodes.
+    has_run: Option<Ready>,
     /// Forms of packets. One is absent while its outputs run.
     forms: Vec<Option<Box<FormGroup>>>,
     /// Memory for the packets of enclosed nodes. It is absent while they run, and without such nodes.
@@ -147,6 +152,7 @@ impl Graph {
             inputs: Inputs::default(),
             waiting: Vec::new(),
             rounds: Vec::new(),
+            has_run: None,
             forms: Vec::new(),
             kept: None,
             end: Arc::default(),
@@ -179,7 +185,12 @@ impl Graph {
         let name = name.into();
         let served = self.name(None, &name);
         let has_rounds = node.has_rounds();
+        let has_state = node.has_state();
         let index = self.entry(name, Action::Node(node), edges, served);
+        if has_state {
+            self.entries[index.0].has_state = true;
+            self.has_run.get_or_insert_default().cover(self.entries.len());
+        }
         if has_rounds {
             self.rounds.push(index.0);
         }
@@ -207,6 +218,7 @@ impl Graph {
             leads_to_calls,
             is_early: false,
             leads_to_early,
+            has_state: false,
             is_special: false,
             form: None,
             behind: Vec::new(),
@@ -327,12 +339,16 @@ impl Graph {
             turn.end();
             return 0;
         }
+        if let Some(has_run) = &mut self.has_run {
+            has_run.clear();
+        }
         self.run_nodes(turn, &mut at);
         self.charge(turn, taken);
         if self.debts.any {
             self.note_debts(at);
         }
         self.run_outputs(turn, &mut at);
+        self.tell_returned(turn);
         if !self.rounds.is_empty() {
             self.run_rounds(turn, &mut at);
         }
@@ -434,6 +450,9 @@ impl Graph {
         let entry = &mut rest[0];
         let Action::Node(node) = &mut entry.action else { return };
         turn.serve(entry.served);
+        if let Some(has_run) = self.has_run.as_mut().filter(|_| entry.has_state) {
+            has_run.add(index);
+        }
         let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
         node.process(turn.packets(), &entry.pending, &mut next);
         entry.check_annotations(turn);
@@ -445,6 +464,20 @@ impl Graph {
         entry.stats.count(entry.pending.len(), now.saturating_sub(*at));
         *at = now;
         entry.pending.clear();
+    }
+
+    /// Tells the nodes that have run, and want to know it, which packets go back to their ring.
+    #[inline]
+    fn tell_returned(&mut self, turn: &mut Turn<'_>) {
+        if let Some(has_run) = &self.has_run
+            && let Some(departs) = turn.departs()
+        {
+            for index in has_run.iter() {
+                if let Action::Node(node) = &mut self.entries[index].action {
+                    node.note_returned(turn.packets(), &departs);
+                }
+            }
+        }
     }
 
     /// Runs the outputs that have packets, and the enclosed nodes. `at` is the time at which the work
@@ -565,6 +598,11 @@ impl Ready {
     /// Makes it long enough for `entries`.
     fn cover(&mut self, entries: usize) {
         self.0.resize(entries.div_ceil(WORD), 0);
+    }
+
+    /// Removes all entries.
+    fn clear(&mut self) {
+        self.0.fill(0);
     }
 
     /// Returns the indexes of the entries.

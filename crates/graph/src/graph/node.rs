@@ -54,6 +54,20 @@ pub trait Node: Send {
         false
     }
 
+    /// Returns whether the graph calls [`Self::note_returned`].
+    fn has_state(&self) -> bool {
+        false
+    }
+
+    /// Learns which packets of its batch go back to their ring and come again, once all outputs have run.
+    /// `departs` says of each packet, by its index, whether it leaves its ring. The graph calls it in
+    /// turns in which some packets go back, and before further rounds.
+    ///
+    /// A node whose state changes with each packet must know them: nobody has got them yet.
+    fn note_returned(&mut self, packets: &Packets<'_>, departs: &Departs) {
+        let _ = (packets, departs);
+    }
+
     /// Returns whether the node may change or drop packets. In front of one output of a flood, such a
     /// node is enclosed ([`Graph::enclose`](crate::Graph::enclose)), which takes some time for each
     /// packet.

@@ -17,7 +17,7 @@ use crate::headers::{ANY_FRAGMENT, Headers, LATER_FRAGMENT, Network, TAG_PRESENT
 pub(super) type Address = [u8; 16];
 
 /// A packet as groups see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Facts {
     /// A packet of a connection, or the first one.
     Packet(Flow),
@@ -34,7 +34,7 @@ pub(super) enum Facts {
 }
 
 /// The two ends of a packet, and what it is. The source has sent it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Flow {
     pub(super) is_ipv6: bool,
     pub(super) protocol: u8,
@@ -55,7 +55,7 @@ pub(super) struct Flow {
 }
 
 /// A query of ICMP that the packet asks or answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Query {
     /// The packet is the question, not the answer.
     pub(super) is_question: bool,
@@ -65,7 +65,7 @@ pub(super) struct Query {
 }
 
 /// The place of a fragment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Fragment {
     pub(super) id: u32,
     /// Offset in bytes.

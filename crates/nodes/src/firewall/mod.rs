@@ -14,6 +14,8 @@
 //! - **Fails closed.** A packet drops while there are no rules for its port, and if its headers are not
 //!   whole or not visible.
 //! - **Heads only.** All that is read lies in the head, which the guest cannot change any more.
+//! - **Once.** A packet that goes back to its ring is not decided again when it comes again
+//!   (`tickets.rs`).
 //! - **Policy changes** have a number. A connection that an older policy allowed is decided again with
 //!   its next packet.
 
@@ -22,16 +24,18 @@ mod facts;
 mod plain;
 mod quoted;
 mod run;
+mod tickets;
 
 use std::fmt;
 use std::sync::Arc;
 
+use straightline_conntrack::Side;
 use straightline_firewall::Direction;
-use straightline_graph::{Next, Node};
+use straightline_graph::{Departs, Next, Node};
 use straightline_packet::{Batch, Packets, PortIndex, Reason};
 
 pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
-use run::{Decision, Run, Work};
+use run::{Run, Work};
 
 /// A node that lets pass what the groups of its port allow. It has one edge.
 pub struct Firewall {
@@ -57,28 +61,45 @@ impl Firewall {
     pub fn new(control: &FirewallControl, port: PortIndex, direction: Direction, is_in_patch: bool) -> Self {
         Firewall { rules: Arc::clone(control.rules()), port, direction, is_in_patch, work: Box::new(Work::new()) }
     }
+
+    /// Returns whether a packet that drops is gone. One that a port of a bridge does not get may go to
+    /// others.
+    fn is_single(&self) -> bool {
+        self.direction == Direction::Out || self.is_in_patch
+    }
 }
 
 impl Node for Firewall {
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
-        let Firewall { rules, port, direction, is_in_patch, work } = self;
-        // One that a port of a bridge does not get may go to others.
-        let is_single = *direction == Direction::Out || *is_in_patch;
+        let is_single = self.is_single();
+        let Firewall { rules, port, direction, work, .. } = self;
         let drop = |packets: &mut Packets<'_>, id, reason| {
             if is_single { packets.discard(id, reason) } else { packets.drop_at(*port, &[id], reason) }
         };
         let own = rules.load(packets).and_then(|rules| Some((rules, rules.port(*port)?)));
         let Some((rules, own)) = own else {
+            work.clear();
             batch.ids().iter().for_each(|&id| drop(packets, id, Reason::Denied));
             return;
         };
         Run::new(work, rules, own, *port, *direction, packets.now()).decide(packets, batch);
         for (&id, decision) in batch.ids().iter().zip(&work.decisions) {
-            match *decision {
-                Decision::Pass => next.push(0, id),
-                Decision::Ask => drop(packets, id, Reason::Denied),
-                Decision::Drop(reason) => drop(packets, id, reason),
+            match decision.reason() {
+                None => next.push(0, id),
+                Some(reason) => drop(packets, id, reason),
             }
+        }
+    }
+
+    fn has_state(&self) -> bool {
+        true
+    }
+
+    fn note_returned(&mut self, packets: &Packets<'_>, departs: &Departs) {
+        let sender = if self.direction == Direction::Out { Side::Local } else { Side::Remote };
+        self.work.issue_tickets(packets, departs, self.port, sender);
+        if !self.is_single() {
+            self.work.returned_drops(departs).for_each(|reason| packets.take_back_drop(self.port, reason));
         }
     }
 

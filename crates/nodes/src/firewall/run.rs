@@ -7,12 +7,14 @@ use straightline_conntrack::{
     self as conntrack, Entry, Key, Opened, Opening, Refusal, Side, Tracked, Transport, Verdict,
 };
 use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER, Verdicts};
+use straightline_graph::Departs;
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
-use straightline_wire::EtherType;
+use straightline_wire::{EtherType, IpProtocol};
 
 use super::control::{Denial, PortRules, Rules};
 use super::facts::{Facts, Flow, Fragment};
 use super::plain;
+use super::tickets::Tickets;
 
 /// Packets that are read, looked up and followed together: all that they need stays in the first cache.
 const TOGETHER: usize = 64;
@@ -20,18 +22,22 @@ const TOGETHER: usize = 64;
 /// Packets whose denial was noted lately are not noted again: their number.
 const RECENT: usize = 256;
 
-/// The packets of a call.
+/// The packets of a call. They are known until the next call.
 pub(super) struct Work {
+    ids: Vec<PacketId>,
+    /// Generation of the policy.
+    generation: u32,
     /// Facts of packets that are not plain. `None`: they were not needed.
     facts: [Option<Facts>; MAX_BATCH],
     pub(super) decisions: [Decision; MAX_BATCH],
-    /// Plain packets, by their place in the batch.
+    /// Plain packets, by their place in the batch, with their keys and facts.
     plain: Vec<usize>,
     keys: Vec<Key>,
     transports: Vec<Transport>,
     tracked: [Tracked; TOGETHER],
     /// Packets that are not plain, or whose connection was allowed by another policy.
     others: Vec<usize>,
+    other_keys: Vec<Key>,
     found: [Option<Entry>; TOGETHER],
     /// Packets that rules decide about.
     asking: Vec<usize>,
@@ -41,6 +47,7 @@ pub(super) struct Work {
     verdicts: Verdicts,
     /// Denials that were noted, and the second.
     recent: [u64; RECENT],
+    tickets: Tickets,
 }
 
 /// The decision on a packet.
@@ -55,19 +62,96 @@ pub(super) enum Decision {
 impl Work {
     pub(super) fn new() -> Self {
         Work {
+            ids: Vec::with_capacity(MAX_BATCH),
+            generation: 0,
             facts: [None; MAX_BATCH],
             decisions: [Decision::Ask; MAX_BATCH],
-            plain: Vec::with_capacity(TOGETHER),
-            keys: Vec::with_capacity(TOGETHER),
-            transports: Vec::with_capacity(TOGETHER),
+            plain: Vec::with_capacity(MAX_BATCH),
+            keys: Vec::with_capacity(MAX_BATCH),
+            transports: Vec::with_capacity(MAX_BATCH),
             tracked: [Tracked::Unknown; TOGETHER],
             others: Vec::with_capacity(TOGETHER),
+            other_keys: Vec::with_capacity(TOGETHER),
             found: [None; TOGETHER],
             asking: Vec::with_capacity(MAX_BATCH),
             fragments: Vec::with_capacity(MAX_BATCH),
             columns: Box::new(Keys::new()),
             verdicts: [RuleIndex::default(); MAX_BATCH],
             recent: [0; RECENT],
+            tickets: Tickets::new(),
+        }
+    }
+
+    /// Forgets the packets of the call before.
+    pub(super) fn clear(&mut self) {
+        self.ids.clear();
+        self.plain.clear();
+        self.keys.clear();
+        self.transports.clear();
+        self.fragments.clear();
+    }
+
+    /// Returns the reasons of the packets that dropped, and go back to their ring with others.
+    pub(super) fn returned_drops(&self, departs: &Departs) -> impl Iterator<Item = Reason> {
+        let returned = self.ids.iter().zip(&self.decisions).filter(|(id, _)| !departs[id.index()]);
+        returned.filter_map(|(_, decision)| decision.reason())
+    }
+
+    /// Issues tickets for the packets that go back to their ring.
+    #[cold]
+    pub(super) fn issue_tickets(&mut self, packets: &Packets<'_>, departs: &Departs, port: PortIndex, sender: Side) {
+        let Work { ids, generation, facts, decisions, plain, keys, transports, tickets, .. } = self;
+        let now = packets.now();
+        let names = plain.iter().zip(keys.iter().zip(&*transports));
+        for (&at, (key, transport)) in names.filter(|(at, _)| facts[**at].is_none() && !departs[ids[**at].index()]) {
+            let seen = Seen::Packet { key: *key, transport: *transport, fragment: None, rest: None };
+            tickets.issue(tickets.name((packets.port(ids[at]).0, *generation, seen)), decisions[at], now);
+        }
+        for (at, &id) in ids.iter().enumerate().filter(|(_, id)| !departs[id.index()]) {
+            let seen = facts[at].and_then(|facts| Seen::of(facts, port, sender));
+            if let Some(seen) = seen {
+                tickets.issue(tickets.name((packets.port(id).0, *generation, seen)), decisions[at], now);
+            }
+        }
+    }
+}
+
+impl Decision {
+    /// Returns the reason of a packet that drops.
+    pub(super) fn reason(self) -> Option<Reason> {
+        match self {
+            Decision::Pass => None,
+            Decision::Ask => Some(Reason::Denied),
+            Decision::Drop(reason) => Some(reason),
+        }
+    }
+}
+
+/// All that the decision on a packet depends on, apart from its sender and the policy.
+#[derive(Hash)]
+enum Seen {
+    Packet {
+        key: Key,
+        transport: Transport,
+        fragment: Option<Fragment>,
+        /// Hops, and type and code of ICMP. No rule asks for these of TCP and UDP.
+        rest: Option<(u8, [u8; 2])>,
+    },
+    Other(Facts),
+}
+
+impl Seen {
+    /// Returns none for a packet that is dropped in any case.
+    fn of(facts: Facts, port: PortIndex, sender: Side) -> Option<Self> {
+        match facts {
+            Facts::Packet(flow) => {
+                let is_plain = [IpProtocol::TCP.0, IpProtocol::UDP.0].contains(&flow.protocol);
+                let rest = (!is_plain).then_some((flow.hops, flow.icmp));
+                let key = flow.key(port.0, sender);
+                Some(Seen::Packet { key, transport: transport(&flow), fragment: flow.fragment, rest })
+            }
+            Facts::Damaged => None,
+            other => Some(Seen::Other(other)),
         }
     }
 }
@@ -99,7 +183,9 @@ impl<'a> Run<'a> {
 
     /// Decides about all packets of a batch.
     pub(super) fn decide(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        self.work.fragments.clear();
+        self.work.clear();
+        self.work.ids.extend_from_slice(batch.ids());
+        self.work.generation = self.own.generation;
         for begin in (0..batch.len()).step_by(TOGETHER) {
             self.read(packets, batch, begin..batch.len().min(begin + TOGETHER));
         }
@@ -111,14 +197,16 @@ impl<'a> Run<'a> {
 
     /// Reads packets. Those that are plain follow their connections.
     fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch, places: Range<usize>) {
-        let Work { facts, decisions, plain, keys, transports, tracked, others, .. } = &mut *self.work;
-        plain.clear();
-        keys.clear();
-        transports.clear();
-        others.clear();
+        let has_tickets = self.work.tickets.may_have_some(packets.now());
+        let first = self.work.plain.len();
+        self.work.others.clear();
         for at in places {
-            decisions[at] = Decision::Ask;
-            facts[at] = None;
+            self.work.decisions[at] = Decision::Ask;
+            self.work.facts[at] = None;
+            if has_tickets && self.take_ticket(packets, batch.ids()[at], at) {
+                continue;
+            }
+            let Work { plain, keys, transports, others, .. } = &mut *self.work;
             match plain::plain(packets, batch.ids()[at], self.port.0, self.sender) {
                 Some((key, transport)) => {
                     plain.push(at);
@@ -128,6 +216,8 @@ impl<'a> Run<'a> {
                 None => others.push(at),
             }
         }
+        let Work { decisions, plain, keys, transports, tracked, others, .. } = &mut *self.work;
+        let (plain, keys, transports) = (&plain[first..], &keys[first..], &transports[first..]);
         let generation = self.own.generation;
         self.rules.table.track(keys, self.sender, transports, |_| generation, self.now, &mut tracked[..keys.len()]);
         for (nth, &at) in plain.iter().enumerate() {
@@ -146,9 +236,22 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Takes the ticket of a packet that was decided in an earlier turn. Returns whether it has one.
+    #[cold]
+    fn take_ticket(&mut self, packets: &mut Packets<'_>, id: PacketId, at: usize) -> bool {
+        let facts = Facts::of(packets, id);
+        let Some(seen) = Seen::of(facts, self.port, self.sender) else { return false };
+        let tickets = &mut self.work.tickets;
+        let name = tickets.name((packets.port(id).0, self.own.generation, seen));
+        let Some(decision) = tickets.take(name, packets.now()) else { return false };
+        self.work.decisions[at] = decision;
+        self.work.facts[at] = Some(facts);
+        true
+    }
+
     /// Reads all facts of packets that are not plain, and has them follow their connections.
     fn read_others(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        let Work { facts, others, keys, found, .. } = &mut *self.work;
+        let Work { facts, others, other_keys: keys, found, .. } = &mut *self.work;
         keys.clear();
         others.retain(|&at| {
             let read = Facts::of(packets, batch.ids()[at]);

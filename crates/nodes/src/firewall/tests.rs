@@ -17,6 +17,8 @@ use straightline_wire::{MacAddr, vlan};
 
 use proptest::prelude::*;
 
+mod again;
+
 use super::facts::Facts;
 use super::run;
 use super::*;

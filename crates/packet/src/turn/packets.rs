@@ -234,6 +234,14 @@ impl Packets<'_> {
         self.note_dropped(port, ids, reason);
     }
 
+    /// Takes back one drop that [`Self::drop_at`] has counted: the packet goes back to its ring, and is
+    /// counted when it comes again.
+    pub fn take_back_drop(&self, port: PortIndex, reason: Reason) {
+        if let Some(drops) = self.drops.get(port.index()) {
+            drops.roll_back(reason);
+        }
+    }
+
     /// Counts packets of a port that were dropped for `reason` while they were in no slot.
     pub fn count_drops(&self, port: PortIndex, reason: Reason, packets: u64) {
         if let Some(drops) = self.drops.get(port.index()) {
