@@ -11,7 +11,9 @@
 //! | a fragment beyond the end, or beyond 65 535 bytes | no datagram has it |
 //!
 //! The places are in sets of eight, and the hash of a key names a set. So a search takes a bounded time.
-//! A sender has half of a set's places. If it takes more, its own oldest datagram makes place.
+//! A sender has half of a set's places. If it takes more, its own oldest datagram makes place. In a full
+//! set, the oldest one makes place of the sender that has most, if it has at least two more than the new
+//! one. So every sender gets a place, and keeps it, as long as a set has no more than eight senders.
 
 use crate::handle::Entry;
 use crate::key::{KEY_WORDS, Side};
@@ -89,7 +91,7 @@ impl BadFragment {
 /// The datagrams of one direction of a port.
 pub(crate) struct Fragments {
     places: Box<[Option<Datagram>]>,
-    /// Datagrams that made place for another one of the same sender.
+    /// Datagrams that made place for another one of the same sender, or of one that had fewer.
     pub(crate) evicted: u64,
 }
 
@@ -141,12 +143,7 @@ impl Fragments {
         if covered.is_whole() {
             return Ok(());
         }
-        let is_own = |place: &Option<Datagram>| place.is_some_and(|other| other.opener == fragment.opener);
-        let own = set.iter().filter(|place| is_own(place)).count();
-        let free = set.iter().position(Option::is_none).filter(|_| own < EACH_SENDER);
-        let age = |at: &usize| set[*at].map_or(0, |other| now.wrapping_sub(other.expires).wrapping_add(1 << 31));
-        let oldest = || (0..SET).filter(|at| is_own(&set[*at])).max_by_key(age);
-        let at = free.or_else(oldest).ok_or(BadFragment::Unknown)?;
+        let at = place_for(set, fragment.opener, now).ok_or(BadFragment::Unknown)?;
         let place = &mut set[at];
         let evicts = place.is_some();
         *place = Some(Datagram { key: *key, entry, opener: fragment.opener, expires: deadline(now, timeout), covered });
@@ -177,6 +174,27 @@ impl Fragments {
         let set = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or(0) % sets;
         &mut self.places[set * SET..][..SET]
     }
+}
+
+/// Returns the place that a datagram of this sender gets: a free one, or that of a datagram which makes
+/// place for it.
+fn place_for(set: &[Option<Datagram>], opener: u16, now: u32) -> Option<usize> {
+    let count = |opener: u16| set.iter().flatten().filter(|other| other.opener == opener).count();
+    let oldest_of = |opener: u16| {
+        let age = |other: &Datagram| now.wrapping_sub(other.expires).wrapping_add(1 << 31);
+        let of_sender = set.iter().enumerate().filter_map(|(at, place)| Some((at, (*place)?)));
+        let oldest = of_sender.filter(|(_, other)| other.opener == opener).max_by_key(|(_, other)| age(other));
+        oldest.map(|(at, _)| at)
+    };
+    let own = count(opener);
+    if own >= EACH_SENDER {
+        return oldest_of(opener);
+    }
+    if let Some(free) = set.iter().position(Option::is_none) {
+        return Some(free);
+    }
+    let greatest = set.iter().flatten().map(|other| other.opener).max_by_key(|other| count(*other))?;
+    oldest_of(if count(greatest) > own + 1 { greatest } else { opener })
 }
 
 /// Returns the place of a datagram. Those whose time is over become free.

@@ -78,7 +78,8 @@ pub struct Counts {
     pub evicted: u64,
     /// Fragments that were refused, by [`BadFragment`].
     pub bad_fragments: [u64; BAD],
-    /// Datagrams whose fragments no longer pass, to make place for others of the same sender.
+    /// Datagrams whose fragments no longer pass, to make place for others of the same sender, or of one that
+    /// has fewer.
     pub evicted_datagrams: u64,
 }
 

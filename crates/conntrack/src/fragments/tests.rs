@@ -96,10 +96,60 @@ fn a_sender_evicts_its_own_datagrams_only() {
         let expected = if id < 46 { Err(BadFragment::Unknown) } else { Ok(()) };
         assert_eq!(rig.send(id, rest, 60), expected, "datagram {id}");
     }
-    for (id, opener) in [(200, 8), (201, 9), (202, 10)] {
-        assert_eq!(rig.send(id, first(opener), 60), Ok(()));
+}
+
+#[test]
+fn in_a_full_set_the_sender_with_most_datagrams_makes_place() {
+    let mut rig = Rig::new();
+    let first = |opener| Fragment { opener, ..piece(0, 64, false) };
+    let rest = piece(64, 8, false);
+    for id in 0..8 {
+        let opener = if id % 2 == 0 { 1 } else { 2 };
+        assert_eq!(rig.send(id, first(opener), id), Ok(()), "two senders fill the set");
     }
-    assert_eq!(rig.send(203, first(11), 60), Err(BadFragment::Unknown), "no place, and none of its own");
+    assert_eq!(rig.send(10, first(3), 10), Ok(()), "a third one");
+    assert_eq!(rig.send(11, first(3), 11), Ok(()));
+    // 3, 3 and 2: from now on its own oldest makes place.
+    assert_eq!(rig.send(12, first(3), 12), Ok(()));
+    assert_eq!(rig.fragments.evicted, 3);
+    let gone: Vec<u32> = (0..13).filter(|id| rig.send(*id, rest, 20) == Err(BadFragment::Unknown)).collect();
+    assert_eq!(gone, [0, 1, 8, 9, 10], "the oldest of each; 8 and 9 were never sent");
+}
+
+#[test]
+fn a_sender_keeps_its_only_datagram() {
+    let mut rig = Rig::new();
+    let first = |opener| Fragment { opener, ..piece(0, 64, false) };
+    for opener in 0..8 {
+        assert_eq!(rig.send(opener.into(), first(opener), 0), Ok(()));
+    }
+    assert_eq!(rig.send(100, first(9), 1), Err(BadFragment::Unknown), "no place, and nobody has more");
+    assert_eq!(rig.send(101, first(3), 1), Ok(()), "that of its own makes place");
+    assert_eq!(rig.fragments.evicted, 1);
+    for id in (0..8).filter(|id| *id != 3) {
+        assert_eq!(rig.send(id, piece(64, 8, false), 2), Ok(()));
+    }
+}
+
+proptest! {
+    /// Whatever others send, a sender has a place for its newest datagram, and each sender that has one
+    /// keeps one.
+    #[test]
+    fn no_sender_takes_the_last_place_of_another(openers in prop::collection::vec(0..8_u16, 1..100)) {
+        let mut rig = Rig::new();
+        let mut sent = HashMap::new();
+        for (id, opener) in (0..).zip(openers) {
+            prop_assert_eq!(rig.send(id, Fragment { opener, ..piece(0, 64, false) }, id), Ok(()));
+            sent.insert(opener, id);
+            let places = rig.fragments.places.iter().flatten();
+            let newest = |opener: u16, id: u32| places.clone().any(|p| p.opener == opener && p.key == *key(id).words());
+            prop_assert!(newest(opener, id));
+            let all = sent.keys().all(|opener| places.clone().any(|place| place.opener == *opener));
+            prop_assert!(all, "{:?}", sent);
+        }
+        let live = rig.fragments.places.iter().flatten().count() as u64;
+        prop_assert_eq!(rig.fragments.evicted + live, u64::from(*sent.values().max().expect("some")) + 1);
+    }
 }
 
 #[test]
