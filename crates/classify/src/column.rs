@@ -75,6 +75,8 @@ columns! {
     IcmpCode: 8,
     /// State of the packet's connection.
     ConnectionState: 8,
+    /// Zone of the packet's connection.
+    ConnectionZone: 16,
     /// Mark of the packet.
     Mark: 32,
     /// Conjunction that the packet completes: a number that a first search has found.

@@ -244,7 +244,7 @@ impl Connections {
         secret: &Secret,
         now: u32,
     ) -> Result<Opened<(u32, Tag)>, Refusal> {
-        let begin = begin(key, opening, settings).map_err(Refusal::Invalid)?;
+        let begin = begin(key, opening.packet, opening.pickup, settings).map_err(Refusal::Invalid)?;
         let hash = secret.hash(key.words());
         let mut writer = self.lock();
         // Another worker may have been faster.
@@ -563,18 +563,18 @@ fn advance_other(entry: &Locked<'_>, facts: &mut Facts, role: Role, settings: &S
 }
 
 /// The state of a connection with its first packet.
-struct Begin {
+pub(crate) struct Begin {
     state: State,
     tcp: Option<Tcp>,
     timeout: u32,
 }
 
-fn begin(key: &Key, opening: &Opening<'_>, settings: &Settings) -> Result<Begin, Invalid> {
+pub(crate) fn begin(key: &Key, packet: &Transport, pickup: bool, settings: &Settings) -> Result<Begin, Invalid> {
     let protocol = key.protocol();
-    match opening.packet {
+    match packet {
         Transport::Tcp(segment) if protocol == IpProtocol::TCP => {
             let rules = Rules { timeouts: &settings.timeouts, windows: settings.windows };
-            let (tcp, timeout) = Tcp::open(segment, opening.pickup, rules)?;
+            let (tcp, timeout) = Tcp::open(segment, pickup, rules)?;
             Ok(Begin { state: tcp.state, tcp: Some(tcp), timeout })
         }
         Transport::Other if protocol != IpProtocol::TCP => {

@@ -12,7 +12,7 @@ use crate::fragments::{BAD, BadFragment, Fragment};
 use crate::handle::{Entry, Opened, Opening, Tracked};
 use crate::hash::Secret;
 use crate::key::{Direction, Key, Side};
-use crate::port::{Common, Connections};
+use crate::port::{Common, Connections, begin};
 use crate::settings::{PortShare, Settings};
 use crate::state::{Class, State};
 use crate::tcp::Role;
@@ -172,6 +172,12 @@ impl Table {
         let port = self.port(key.port())?;
         let (at, tag) = port.find(key, self.common.secret.hash(key.words()))?;
         live(port, key.port(), at, tag, now)
+    }
+
+    /// Returns whether a packet may begin a connection of this key.
+    #[must_use]
+    pub fn begins(&self, key: &Key, packet: &Transport, pickup: bool) -> bool {
+        begin(key, packet, pickup, &self.common.settings).is_ok()
     }
 
     /// Opens a connection that the policy allows.
@@ -373,6 +379,14 @@ impl Table {
         let used = connections.map_or(0, |connections| connections.used());
         let connection = move |at| self.connection(connections?, port, at, now);
         (0..used).filter_map(connection)
+    }
+
+    /// Returns a connection that was found; none if it has ended.
+    #[must_use]
+    pub fn connection_of(&self, entry: Entry, now: u32) -> Option<Connection> {
+        let connections = self.port(entry.port)?;
+        connections.entries.lock(entry.at, entry.tag)?;
+        self.connection(connections, entry.port, entry.at, now)
     }
 
     fn connection(&self, connections: &Connections, port: u16, at: u32, now: u32) -> Option<Connection> {

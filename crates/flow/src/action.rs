@@ -89,4 +89,45 @@ pub enum Action {
     },
     /// Drops the packet if a meter's rate is exceeded.
     Meter(u32),
+    /// Finds the packet's connection.
+    Ct(Ct),
+    /// Forgets the connection that was found: its state and zone are 0 again.
+    CtClear,
+}
+
+/// A search for the connection of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ct {
+    /// A connection that is new is known from now on. Without it, each of its packets is new.
+    pub commit: bool,
+    /// The table in which the packet goes on, with [`Field::CtState`] and [`Field::CtZone`] set. It is the
+    /// last action then. Without a table, the fields stay as they are.
+    pub table: Option<u8>,
+    /// The zone. A connection in one zone is none in another.
+    pub zone: CtZone,
+}
+
+/// The zone of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CtZone {
+    /// This number.
+    Number(u16),
+    /// The number in 16 bits of a field.
+    Field(Subfield),
+}
+
+/// The bits of [`Field::CtState`].
+pub mod ct_state {
+    /// `new`: the packet may begin a connection, or only one side has sent packets of it.
+    pub const NEW: u8 = 0x01;
+    /// `est`: both sides have sent packets.
+    pub const ESTABLISHED: u8 = 0x02;
+    /// `rel`: an ICMP error about a packet of a known connection.
+    pub const RELATED: u8 = 0x04;
+    /// `rpl`: the packet comes from the side that did not open the connection.
+    pub const REPLY: u8 = 0x08;
+    /// `inv`: the packet belongs to no connection, and begins none.
+    pub const INVALID: u8 = 0x10;
+    /// `trk`: the packet has passed [`Action::Ct`].
+    pub const TRACKED: u8 = 0x20;
 }

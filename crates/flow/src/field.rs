@@ -21,6 +21,8 @@ pub enum Format {
     TcpFlags,
     /// Fragments: `no`, `yes`, `first`, `later`, `not_later`.
     Fragment,
+    /// States of a connection, such as `+trk-new`.
+    ConnectionState,
 }
 
 macro_rules! fields {
@@ -97,6 +99,12 @@ fields! {
     ConjId: 32 bits, Decimal, needs None, exact, read, nxm "NXM_NX_CONJ_ID", names ["conj_id"];
     /// Mark of the packet.
     PktMark: 32 bits, Hexadecimal, needs None, masked, written, nxm "NXM_NX_PKT_MARK", names ["pkt_mark"];
+    /// State of the packet's connection, as the last [`Action::Ct`](crate::Action::Ct) found it: a bit for
+    /// each of `new`, `est`, `rel`, `rpl`, `inv`, `trk`, `snat` and `dnat`, the lowest first. It is 0 before
+    /// the first one.
+    CtState: 32 bits, ConnectionState, needs None, masked, read, nxm "NXM_NX_CT_STATE", names ["ct_state"];
+    /// Zone of the connection; 0 before the first search for it.
+    CtZone: 16 bits, Decimal, needs None, exact, read, nxm "NXM_NX_CT_ZONE", names ["ct_zone"];
     /// First register. Registers are 0 when a packet enters the tables.
     Reg0: 32 bits, Hexadecimal, needs None, masked, written, nxm "NXM_NX_REG0", names ["reg0"];
     /// Second register.

@@ -29,7 +29,7 @@ mod tables;
 mod text;
 mod trace;
 
-pub use action::{Action, PortNumber, Spelling};
+pub use action::{Action, Ct, CtZone, PortNumber, Spelling, ct_state};
 pub use field::{Field, Format, Subfield, VLAN_PRESENT};
 pub use flow::{DEFAULT_PRIORITY, Flow, FlowCommand, FlowKey, FlowMod, MAX_ACTIONS, TABLES};
 pub use matching::{FieldTest, Match};

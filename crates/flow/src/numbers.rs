@@ -29,6 +29,9 @@ pub(crate) const ADVERTISEMENT: u8 = 136;
 pub(crate) const TCP_FLAGS: [&str; 12] =
     ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];
 
+/// States of a connection, the lowest bit of [`Field::CtState`](crate::Field::CtState) first.
+pub(crate) const CT_STATES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
+
 /// Kinds of fragments: name, value and mask of [`Field::IpFrag`](crate::Field::IpFrag).
 pub(crate) const FRAGMENTS: [(&str, u8, u8); 5] =
     [("no", 0, 3), ("yes", 1, 1), ("first", 1, 3), ("later", 2, 2), ("not_later", 0, 2)];

@@ -4,11 +4,11 @@ use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::action::{Action, PortNumber, Spelling};
+use crate::action::{Action, Ct, CtZone, PortNumber, Spelling};
 use crate::field::{Field, Subfield, VLAN_PRESENT};
 use crate::flow::{DEFAULT_PRIORITY, Flow};
 use crate::matching::Match;
-use crate::numbers::{FRAGMENTS, SHORT_FORMS, TCP_FLAGS};
+use crate::numbers::{CT_STATES, FRAGMENTS, SHORT_FORMS, TCP_FLAGS};
 use crate::ports::{PortNames, quote};
 
 /// Counters and ages of a flow.
@@ -139,6 +139,8 @@ impl<'a> FlowWriter<'a> {
             }
             Action::Conjunction { id, clause, clauses } => format!("conjunction({id},{}/{clauses})", clause + 1),
             Action::Meter(number) => format!("meter:{number}"),
+            Action::Ct(ct) => connection(ct),
+            Action::CtClear => "ct_clear".to_owned(),
         }
     }
 }
@@ -151,6 +153,19 @@ fn timeouts(flow: &Flow) -> String {
         }
     }
     text
+}
+
+/// Returns `ct(commit,table=1,zone=2)`.
+fn connection(Ct { commit, table, zone }: Ct) -> String {
+    let commit = commit.then(|| "commit".to_owned());
+    let table = table.map(|table| format!("table={table}"));
+    let zone = match zone {
+        CtZone::Number(0) => None,
+        CtZone::Number(zone) => Some(format!("zone={zone}")),
+        CtZone::Field(from) => Some(format!("zone={}", bits(from))),
+    };
+    let words: Vec<_> = [commit, table, zone].into_iter().flatten().collect();
+    format!("ct({})", words.join(","))
 }
 
 /// Returns `NXM_NX_REG0[0..15]`.
@@ -195,6 +210,8 @@ impl ConditionText<'_, '_> {
     fn write(mut self) {
         self.hexadecimal(Field::PktMark);
         self.decimal(Field::ConjId, "conj_id");
+        self.flags(Field::CtState, &CT_STATES);
+        self.decimal(Field::CtZone, "ct_zone");
         let short = self.short_form();
         for register in Field::REGISTERS {
             self.hexadecimal(register);
@@ -234,7 +251,7 @@ impl ConditionText<'_, '_> {
         self.ethernet(Field::NdTll, "nd_tll");
         self.decimal(Field::TpSrc, "tp_src");
         self.decimal(Field::TpDst, "tp_dst");
-        self.tcp_flags();
+        self.flags(Field::TcpFlags, &TCP_FLAGS);
     }
 
     /// Returns the value of a field, if the condition tests all of its bits.
@@ -333,12 +350,12 @@ impl ConditionText<'_, '_> {
         }
     }
 
-    fn tcp_flags(&mut self) {
-        let Some((value, mask)) = self.tested(Field::TcpFlags) else {
+    fn flags(&mut self, field: Field, all: &[&str]) {
+        let Some((value, mask)) = self.tested(field) else {
             return;
         };
-        let flags = || (0..).zip(TCP_FLAGS);
-        let text = if mask != Field::TcpFlags.greatest() {
+        let flags = || (0..).zip(all.iter().copied());
+        let text = if mask != field.greatest() {
             let sign = |at: u32| if value >> at & 1 == 1 { '+' } else { '-' };
             let tested = flags().filter(|(at, _)| mask >> at & 1 == 1);
             tested.map(|(at, name)| format!("{}{name}", sign(at))).collect()
@@ -348,7 +365,7 @@ impl ConditionText<'_, '_> {
             let set: Vec<&str> = flags().filter(|(at, _)| value >> at & 1 == 1).map(|(_, name)| name).collect();
             set.join("|")
         };
-        self.words.push(format!("tcp_flags={text}"));
+        self.words.push(format!("{}={text}", field.name()));
     }
 }
 

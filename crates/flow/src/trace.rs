@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::action::{Action, PortNumber, Spelling};
+use crate::action::{Action, Ct, CtZone, PortNumber, Spelling, ct_state};
 use crate::field::{Field, Subfield, VLAN_PRESENT};
 use crate::flow::{DEFAULT_PRIORITY, FlowKey};
 use crate::matching::Match;
@@ -61,15 +61,20 @@ impl<C: FlowCount> FlowTables<C> {
         self.find_with(table, &joined, |_| None)
     }
 
-    /// Describes the way of a packet, line by line. Fields without a test are 0.
+    /// Describes the way of a packet, line by line. Fields without a test are 0. Its state of a connection
+    /// is that which [`Action::Ct`] finds: `+trk+new`, if the packet has none.
     #[must_use]
     pub fn trace(&self, packet: &Match, ports: &dyn PortNames) -> Vec<String> {
         let writer = FlowWriter::new(ports);
+        let mut packet = packet.clone();
+        let (state, mask) = packet.take(Field::CtState);
+        let connection = if mask == 0 { ct_state::NEW.into() } else { state } | u128::from(ct_state::TRACKED);
         let mut trace = Trace {
             tables: self,
             writer,
+            connection,
             given: packet.clone(),
-            packet: packet.clone(),
+            packet,
             searches: 0,
             lines: Vec::new(),
             outputs: 0,
@@ -100,6 +105,8 @@ struct Trace<'a, C> {
     tables: &'a FlowTables<C>,
     writer: FlowWriter<'a>,
     given: Match,
+    /// State of its connection.
+    connection: u128,
     /// The packet as it is now.
     packet: Match,
     searches: usize,
@@ -196,6 +203,23 @@ impl<C: FlowCount> Trace<'_, C> {
             Action::Resubmit { port, table: to } => {
                 self.say(depth, &shown);
                 return self.search(to.unwrap_or(table), port, depth);
+            }
+            Action::Ct(Ct { table: Some(to), zone, .. }) => {
+                self.packet.take(Field::CtState);
+                self.packet.set(Field::CtState, self.connection, u128::MAX);
+                let found = Match::new().with(Field::CtState, self.connection);
+                let zone = match zone {
+                    CtZone::Number(zone) => zone.into(),
+                    CtZone::Field(from) => from.whole().of(self.packet.get(from.whole().field).0),
+                };
+                self.set(Field::CtZone, zone, u128::MAX);
+                self.say(depth, &format!("{shown}: {}", self.writer.condition(DEFAULT_PRIORITY, &found)));
+                return self.search(to, None, depth);
+            }
+            Action::CtClear => {
+                self.say(depth, &shown);
+                self.packet.take(Field::CtState);
+                self.packet.take(Field::CtZone);
             }
             _ => {
                 self.say(depth, &shown);
@@ -299,6 +323,28 @@ mod tests {
             "tcp,nw_src=10.0.0.1,tp_dst=80,dl_dst=02:00:00:00:00:01",
         );
         assert_eq!(same.last().map(String::as_str), Some("no output: the packet is dropped"));
+    }
+
+    #[test]
+    fn connections_are_new_unless_the_packet_says_otherwise() {
+        let flows = "tcp,actions=ct(table=1,zone=7)\n\
+                     table=1,tcp,ct_state=+trk+new,ct_zone=7,actions=ct(commit,zone=7),output:2\n\
+                     table=1,tcp,ct_state=+trk+est,actions=ct_clear,resubmit(,2)\n\
+                     table=2,ct_state=0,ct_zone=0,actions=output:3\n";
+        assert_eq!(
+            trace(flows, "tcp")[1..],
+            [
+                " 0. tcp, priority 32768",
+                "    ct(table=1,zone=7): ct_state=new|trk",
+                "     1. ct_state=+new+trk,ct_zone=7,tcp, priority 32768",
+                "        ct(commit,zone=7)",
+                "        output:2 (packet: ct_state=new|trk,ct_zone=7,tcp)",
+            ]
+        );
+        let known = trace(flows, "tcp,ct_state=+est");
+        assert_eq!(known[0], "packet: tcp");
+        assert!(known[2].ends_with("ct_state=est|trk"), "{known:?}");
+        assert_eq!(known.last().map(String::as_str), Some("            output:3"), "{known:?}");
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub use bridge::{
 pub use dscp::{Dscp, SetDscp};
 pub use firewall::{Decided, Firewall, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
 pub use flows::{
-    FlowCompiler, FlowControl, FlowCounters, FlowMeters, FlowPorts, FlowProgram, FlowSettings, FlowTable, Flows,
+    FlowCompiler, FlowConnections, FlowControl, FlowCounters, FlowMeters, FlowPorts, FlowProgram, FlowSettings,
+    FlowTable, Flows,
 };
 pub use mirror::Mirror;
 pub use patch::Patch;

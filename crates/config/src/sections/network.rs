@@ -43,6 +43,9 @@ pub(crate) const PATCH_KEYS: &[Key] = &[
     ),
 ];
 
+/// Most connections that the flows of a bridge may follow.
+const MOST_FLOW_CONNECTIONS: u32 = 16_000_000;
+
 /// The keys of `[bridge.NAME]`.
 pub(crate) const BRIDGE_KEYS: &[Key] = &[
     Key::new(
@@ -92,6 +95,13 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
     flows::FLOWS,
     flows::FLOWS_FILE,
     flows::METERS,
+    Key::new(
+        "connections",
+        Value::Integer { min: 1, max: MOST_FLOW_CONNECTIONS as i64, unit: "connections" },
+        Absent::Value("65536"),
+        "Most connections that flows with `ct` follow. Each port of the bridge has an equal part.",
+        "1000000",
+    ),
 ];
 
 pub(crate) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
@@ -135,6 +145,8 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
     let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
     let loop_protection = section.boolean("loop-protection", report).is_none_or(Spanned::into_inner);
     let snooping = section.boolean("snooping", report).is_some_and(Spanned::into_inner);
+    let connections = section.integer("connections", 1..=MOST_FLOW_CONNECTIONS, report);
+    let connections = connections.map_or(BridgeConfig::DEFAULT_CONNECTIONS, Spanned::into_inner);
     let (statics, static_spans) = read_statics(section, report);
     let most = limit.as_ref().map_or(BridgeConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
     if u32::try_from(statics.len()).map_or(true, |count| count > most) {
@@ -149,8 +161,17 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
     // Without ports, each name in a flow would be a further mistake.
     let ports = ports.map(|ports| ports.names).unwrap_or_default();
     let flows = if ports.is_empty() { None } else { flows::read(section, &ports, &draft.folder, report) };
-    let bridge =
-        BridgeConfig { name: name.to_owned(), ports, ageing, limit: most, loop_protection, statics, snooping, flows };
+    let bridge = BridgeConfig {
+        name: name.to_owned(),
+        ports,
+        ageing,
+        limit: most,
+        loop_protection,
+        statics,
+        snooping,
+        flows,
+        connections,
+    };
     draft.bridges.push((bridge, static_spans));
 }
 

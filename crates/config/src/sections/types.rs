@@ -533,6 +533,8 @@ pub struct BridgeConfig {
     pub snooping: bool,
     /// Flow tables in front of the bridge. `None`: the file has none for it.
     pub flows: Option<FlowsConfig>,
+    /// The maximum number of connections that its flows follow.
+    pub connections: u32,
 }
 
 /// The flow tables of a bridge, as the file has them.
@@ -551,6 +553,8 @@ impl BridgeConfig {
     pub const DEFAULT_AGEING: u32 = 300;
     /// The limit where the file names none.
     pub const DEFAULT_LIMIT: u32 = 4096;
+    /// The connections of flows where the file names none.
+    pub const DEFAULT_CONNECTIONS: u32 = 65_536;
 
     /// Creates a bridge of these ports with every default.
     #[must_use]
@@ -564,6 +568,7 @@ impl BridgeConfig {
             statics: Vec::new(),
             snooping: false,
             flows: None,
+            connections: Self::DEFAULT_CONNECTIONS,
         }
     }
 }

@@ -113,6 +113,7 @@ fn numbers() {
     }
     let bridge = format!("{port}[bridge.b]\nports = [\"p\"]\n");
     one_error(&format!("{bridge}ageing = 0\n"), 6, &["ageing 0", "1 to 1000000"]);
+    one_error(&format!("{bridge}connections = 0\n"), 6, &["connections 0", "1 to 16000000"]);
     one_error(&format!("{bridge}limit = 0\n"), 6, &["limit 0", "1 to 1048576"]);
 }
 

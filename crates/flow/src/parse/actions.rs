@@ -5,7 +5,7 @@ use super::refused;
 use super::subfield::subfield;
 use super::value::{self, limited};
 use super::words::{Word, words};
-use crate::action::{Action, Spelling};
+use crate::action::{Action, Ct, CtZone, Spelling, ct_state};
 use crate::field::{Field, Subfield, VLAN_PRESENT};
 use crate::flow::{MAX_ACTIONS, TABLES};
 use crate::matching::Match;
@@ -51,6 +51,9 @@ impl ActionReader<'_> {
     fn check_order(&self, word: Word<'_>) -> Result<(), FlowError> {
         let is_conjunction = word.key.eq_ignore_ascii_case("conjunction");
         match self.actions.last() {
+            Some(Action::Ct(Ct { table: Some(table), .. })) => {
+                Err(word.wrong(format!("stands behind `ct(…,table={table})`: write that last")))
+            }
             Some(Action::GotoTable(_)) => Err(word.wrong("stands behind `goto_table`: write `goto_table` last")),
             Some(Action::Conjunction { .. }) if !is_conjunction => {
                 Err(word.wrong("stands beside `conjunction`: a flow with `conjunction` has no other actions"))
@@ -95,6 +98,11 @@ impl ActionReader<'_> {
             "resubmit" => self.read_resubmit(word)?,
             "conjunction" => read_conjunction(word)?,
             "meter" => self.read_meter(word)?,
+            "ct" => self.read_ct(word)?,
+            "ct_clear" => {
+                alone(word)?;
+                Action::CtClear
+            }
             _ => match refused::action(word) {
                 Some(refusal) => return Err(refusal),
                 None => return self.read_output(word, word.text).map_err(|_| unknown(word)),
@@ -302,6 +310,38 @@ impl ActionReader<'_> {
             Ok(number @ 1..) => Ok(Action::Meter(number)),
             _ => Err(word.wrong(format!("is out of range: use 1 to {greatest}"))),
         }
+    }
+
+    /// Reads `ct(commit,table=N,zone=N)`.
+    fn read_ct(&self, word: Word<'_>) -> Result<Action, FlowError> {
+        let mut ct = Ct { commit: false, table: None, zone: CtZone::Number(0) };
+        for argument in words(word.value.unwrap_or_default())? {
+            match argument.key.to_ascii_lowercase().as_str() {
+                "commit" if argument.value.is_none() => ct.commit = true,
+                "table" => ct.table = Some(table_number(word, argument.needed()?)?),
+                "zone" => ct.zone = self.zone(word, argument.needed()?)?,
+                _ => return Err(refused::ct(word, argument)),
+            }
+        }
+        self.check_prerequisite(word, Field::IpProto)?;
+        let invalid = u128::from(ct_state::INVALID);
+        if ct.commit && self.condition.get(Field::CtState).0 & invalid != 0 {
+            return Err(word.wrong("has `commit`, but the match has `+inv`: an invalid packet begins no connection"));
+        }
+        Ok(Action::Ct(ct))
+    }
+
+    fn zone(&self, word: Word<'_>, text: &str) -> Result<CtZone, FlowError> {
+        if text.starts_with(|first: char| first.is_ascii_digit()) {
+            let zone = limited(word, text, u16::MAX.into())?;
+            return u16::try_from(zone).map(CtZone::Number).map_err(|_| word.wrong("is out of range"));
+        }
+        let from = subfield(word, text)?;
+        self.check_prerequisite(word, from.field)?;
+        if from.bits != 16 {
+            return Err(word.wrong(format!("takes its zone from {} bits: take 16", from.bits)));
+        }
+        Ok(CtZone::Field(from))
     }
 
     fn check_writable(&self, word: Word<'_>, field: Field) -> Result<(), FlowError> {

@@ -9,6 +9,9 @@ use crate::matching::Match;
 use crate::numbers::{ARP, ICMP, ICMPV6, RARP, SHORT_FORMS};
 use crate::ports::PortNames;
 
+/// The bits of [`Field::CtState`] that have a name.
+const CT_STATE_BITS: u128 = 0xff;
+
 /// A test of a word, before all words are known.
 struct Given<'a> {
     word: Word<'a>,
@@ -52,7 +55,15 @@ impl<'a> ConditionReader<'a> {
         if field == Field::ArpOp && value > 0xff {
             return Err(word.wrong("is out of range: use 0 to 255"));
         }
-        let mask = if field == Field::IpTos { Some(0xfc) } else { mask };
+        if field == Field::CtState && value > CT_STATE_BITS {
+            return Err(word.wrong(format!("is out of range: use 0 to {CT_STATE_BITS:#x}")));
+        }
+        let mask = match field {
+            Field::IpTos => Some(0xfc),
+            // No packet has other bits.
+            Field::CtState => mask.map(|mask| if mask == field.greatest() { mask } else { mask & CT_STATE_BITS }),
+            _ => mask,
+        };
         self.push(word, field, value, mask);
         Ok(())
     }

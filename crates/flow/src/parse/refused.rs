@@ -14,9 +14,7 @@ const ACTIONS: &[(&str, &str)] = &[
     ("multipath", "chooses a value by a hash: this switch does not have it"),
     ("sample", "needs IPFIX: use `straightline capture`"),
     ("local", "means the bridge's own interface: a bridge has none; use the name of a port"),
-    ("ct", "needs connections, which flows cannot track yet"),
-    ("ct_clear", "needs connections, which flows cannot track yet"),
-    ("nat", "needs connections, which flows cannot track yet"),
+    ("nat", "changes addresses of connections: flows cannot"),
     ("set_tunnel", "needs a tunnel whose key comes from the flow: a tunnel's port has its key"),
     ("set_tunnel64", "needs a tunnel whose key comes from the flow: a tunnel's port has its key"),
     ("note", "has no effect: write a comment after `#`, or use `cookie`"),
@@ -48,7 +46,7 @@ const ACTIONS: &[(&str, &str)] = &[
 
 /// Fields that the switch does not have. A name that ends in `*` stands for all that begin so.
 const FIELDS: &[(&str, &str)] = &[
-    ("ct_*", "needs connections, which flows cannot track yet"),
+    ("ct_*", "is not kept of a connection: match `ct_state` and `ct_zone`"),
     ("tun_*", "is a fact of a tunnel: match the tunnel's port by `in_port`"),
     ("tunnel_id", "is a fact of a tunnel: match the tunnel's port by `in_port`"),
     ("metadata", "does not exist here: use registers `reg0` to `reg7`"),
@@ -69,6 +67,14 @@ const FIELDS: &[(&str, &str)] = &[
     ("icmpv6", "is no short form: use `icmp6`"),
 ];
 
+/// Arguments of `ct` that the switch does not have.
+const CT: &[(&str, &str)] = &[
+    ("nat", "changes addresses of connections: flows cannot"),
+    ("exec", "writes marks of connections, which the switch does not keep: use registers"),
+    ("alg", "reads what FTP and TFTP agree about: allow their second connection by a flow"),
+    ("force", "lets a reply open the connection anew: leave it out"),
+];
+
 /// Settings of flows that the switch does not have.
 const SETTINGS: &[(&str, &str)] = &[
     ("send_flow_rem", "tells a controller: this switch has none; leave it out"),
@@ -81,7 +87,7 @@ const SETTINGS: &[(&str, &str)] = &[
 
 /// All tables of refused words.
 #[cfg(test)]
-pub(crate) const REFUSED: [&[(&str, &str)]; 3] = [ACTIONS, FIELDS, SETTINGS];
+pub(crate) const REFUSED: [&[(&str, &str)]; 4] = [ACTIONS, FIELDS, SETTINGS, CT];
 
 fn reason(table: &[(&str, &'static str)], key: &str) -> Option<&'static str> {
     let is_meant = |name: &str| match name.strip_suffix('*') {
@@ -103,6 +109,17 @@ pub(super) fn field(word: Word<'_>) -> FlowError {
 /// Returns the reason against an action, if it is known.
 pub(super) fn action(word: Word<'_>) -> Option<FlowError> {
     reason(ACTIONS, &word.key.to_ascii_lowercase()).map(|reason| word.wrong(reason))
+}
+
+/// Returns the mistake in an argument of `ct`.
+pub(super) fn ct(word: Word<'_>, argument: Word<'_>) -> FlowError {
+    match reason(CT, &argument.key.to_ascii_lowercase()) {
+        Some(reason) => word.wrong(format!("has `{}`, which {reason}", argument.key)),
+        None => {
+            let argument = argument.text.escape_debug();
+            word.wrong(format!("has the unknown argument `{argument}`: use `commit`, `table=N` and `zone=N`"))
+        }
+    }
 }
 
 /// Returns the mistake in a word of an action that names no field.

@@ -6,7 +6,7 @@ use super::error::FlowError;
 use super::words::Word;
 use crate::action::PortNumber;
 use crate::field::{Field, Format};
-use crate::numbers::{FRAGMENTS, TCP_FLAGS};
+use crate::numbers::{CT_STATES, FRAGMENTS, TCP_FLAGS};
 use crate::ports::{PortNames, unquote};
 
 /// A value, and a mask if text has one.
@@ -36,7 +36,8 @@ pub(super) fn field(word: Word<'_>, field: Field, text: &str, ports: &dyn PortNa
     match field.format() {
         Format::Port => Ok((u128::from(port(word, text, ports)?.0), None)),
         Format::Fragment => fragment(word, text),
-        Format::TcpFlags if !text.starts_with(|first: char| first.is_ascii_digit()) => tcp_flags(word, text),
+        Format::TcpFlags if !is_number(text) => flags(word, text, &TCP_FLAGS),
+        Format::ConnectionState if !is_number(text) => flags(word, text, &CT_STATES),
         _ => {
             let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
             let value = plain(word, field, value)?;
@@ -44,6 +45,10 @@ pub(super) fn field(word: Word<'_>, field: Field, text: &str, ports: &dyn PortNa
             Ok((value, mask))
         }
     }
+}
+
+fn is_number(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// Reads a value without mask.
@@ -103,12 +108,10 @@ fn fragment(word: Word<'_>, text: &str) -> Result<Value, FlowError> {
 }
 
 /// Reads `+syn-ack`, or `syn|ack` for exactly these flags.
-fn tcp_flags(word: Word<'_>, text: &str) -> Result<Value, FlowError> {
-    let unknown = |name: &str| {
-        let known: Vec<&str> = TCP_FLAGS.to_vec();
-        word.wrong(format!("has the unknown flag `{}`: use {}", name.escape_debug(), known.join(", ")))
-    };
-    let bit = |name: &str| TCP_FLAGS.iter().position(|known| *known == name).map(|at| 1_u128 << at);
+fn flags(word: Word<'_>, text: &str, all: &[&str]) -> Result<Value, FlowError> {
+    let unknown =
+        |name: &str| word.wrong(format!("has the unknown flag `{}`: use {}", name.escape_debug(), all.join(", ")));
+    let bit = |name: &str| all.iter().position(|known| *known == name).map(|at| 1_u128 << at);
     if !text.starts_with(['+', '-']) {
         let mut value = 0;
         for name in text.split('|') {

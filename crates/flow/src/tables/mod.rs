@@ -92,6 +92,12 @@ impl<C: FlowCount> FlowTables<C> {
         self.flows.is_empty()
     }
 
+    /// Returns whether a flow searches for the connections of packets.
+    #[must_use]
+    pub fn search_connections(&self) -> bool {
+        self.entries().any(|entry| entry.flow.actions.iter().any(|action| matches!(action, Action::Ct(_))))
+    }
+
     /// Returns the flows in the order of their keys.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<FlowEntry<C>>> {
         self.flows.values()

@@ -73,16 +73,19 @@ const ALL: &[Published] = &[
             "table=94, priority=10,reg6=0x284,dl_src=fa:16:3e:a4:22:10,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 \
              actions=push_vlan:0x8100,set_field:0x1->vlan_vid,output:3",
             "table=94, priority=1 actions=NORMAL",
+            "table=71, priority=110,ct_state=+trk actions=ct_clear,resubmit(,71)",
+            "table=71, priority=65,ip,reg5=0x1,in_port=1,dl_src=fa:16:3e:8c:84:13,nw_src=10.0.0.1 \
+             actions=ct(table=72,zone=NXM_NX_REG6[0..15])",
+            "table=82, priority=71,ct_state=+new-est,icmp,reg5=0x2 actions=conjunction(19,2/2)",
+            "table=82, priority=50,ct_state=+inv+trk actions=resubmit(,93)",
         ],
         refused: &[
-            ("table=71, priority=110,ct_state=+trk actions=ct_clear,resubmit(,71)", "ct_state"),
+            ("table=72, priority=50,ct_mark=0x1,reg5=0x1 actions=resubmit(,93)", "ct_mark"),
             (
-                "table=71, priority=65,ip,reg5=0x1,in_port=1,dl_src=fa:16:3e:8c:84:13,nw_src=10.0.0.1 \
-                 actions=ct(table=72,zone=NXM_NX_REG6[0..15])",
+                "table=72, priority=40,ct_state=+est,ip,reg5=0x1 \
+                 actions=ct(commit,zone=NXM_NX_REG6[0..15],exec(load:0x1->NXM_NX_CT_MARK[]))",
                 "ct",
             ),
-            ("table=72, priority=50,ct_mark=0x1,reg5=0x1 actions=resubmit(,93)", "ct_mark"),
-            ("table=82, priority=71,ct_state=+new-est,icmp,reg5=0x2 actions=conjunction(19,2/2)", "ct_state"),
         ],
     },
 ];

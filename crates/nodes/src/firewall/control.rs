@@ -357,7 +357,7 @@ fn shares(settings: &FirewallSettings) -> Vec<(u16, PortShare)> {
 }
 
 /// Returns numbers that guests cannot guess, so that they cannot choose where connections collide.
-fn secret() -> Secret {
+pub(crate) fn secret() -> Secret {
     use std::hash::{BuildHasher, RandomState};
     Secret([0_u64; 4].map(|word| RandomState::new().hash_one(word)))
 }

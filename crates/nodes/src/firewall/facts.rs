@@ -7,18 +7,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use foldhash::fast::FixedState;
 
-use straightline_conntrack::{Ends, Key, Segment, Side};
+use straightline_conntrack::{self as conntrack, Ends, Key, Segment, Side};
 use straightline_packet::{Checksum, Offload, PacketId, Packets};
 use straightline_wire::{EtherType, IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
 
 use crate::headers::{ANY_FRAGMENT, Headers, LATER_FRAGMENT, Network, TAG_PRESENT, Transport};
 
 /// An address of IPv6, or one of IPv4 in its mapped form (RFC 4291, 2.5.5.2).
-pub(super) type Address = [u8; 16];
+pub(crate) type Address = [u8; 16];
 
 /// A packet as groups see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Facts {
+pub(crate) enum Facts {
     /// A packet of a connection, or the first one.
     Packet(Flow),
     /// A packet to many stations, or one of a protocol without answers. Rules decide about each one.
@@ -35,48 +35,61 @@ pub(super) enum Facts {
 
 /// The two ends of a packet, and what it is. The source has sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Flow {
-    pub(super) is_ipv6: bool,
-    pub(super) protocol: u8,
-    pub(super) vlan: u16,
+pub(crate) struct Flow {
+    pub(crate) is_ipv6: bool,
+    pub(crate) protocol: u8,
+    pub(crate) vlan: u16,
     /// Time to live, or hop limit.
-    pub(super) hops: u8,
-    pub(super) src: Address,
-    pub(super) dst: Address,
-    pub(super) src_port: u16,
-    pub(super) dst_port: u16,
+    pub(crate) hops: u8,
+    pub(crate) src: Address,
+    pub(crate) dst: Address,
+    pub(crate) src_port: u16,
+    pub(crate) dst_port: u16,
     /// A query of ICMP, or its answer.
-    pub(super) query: Option<Query>,
+    pub(crate) query: Option<Query>,
     /// Type and code of ICMP.
-    pub(super) icmp: [u8; 2],
-    pub(super) tcp: Option<Segment>,
+    pub(crate) icmp: [u8; 2],
+    pub(crate) tcp: Option<Segment>,
     /// The first fragment, if the packet is one.
-    pub(super) fragment: Option<Fragment>,
+    pub(crate) fragment: Option<Fragment>,
 }
 
 /// A query of ICMP that the packet asks or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Query {
+pub(crate) struct Query {
     /// The packet is the question, not the answer.
-    pub(super) is_question: bool,
+    pub(crate) is_question: bool,
     /// Type of the question.
-    pub(super) request: u8,
-    pub(super) ident: u16,
+    pub(crate) request: u8,
+    pub(crate) ident: u16,
 }
 
 /// The place of a fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Fragment {
-    pub(super) id: u32,
+pub(crate) struct Fragment {
+    pub(crate) id: u32,
     /// Offset in bytes.
-    pub(super) offset: u16,
-    pub(super) len: u16,
-    pub(super) is_last: bool,
+    pub(crate) offset: u16,
+    pub(crate) len: u16,
+    pub(crate) is_last: bool,
     /// Bytes of the first fragment up to the end of its transport header.
-    pub(super) header: u16,
+    pub(crate) header: u16,
 }
 
 pub(super) const SCTP: u8 = 132;
+impl Fragment {
+    /// Returns the fragment for the table of connections. `opener` is the number of a remote sender.
+    pub(crate) fn noted(&self, sender: Side, opener: u16) -> conntrack::Fragment {
+        conntrack::Fragment {
+            sender,
+            opener: if sender == Side::Remote { opener } else { 0 },
+            offset: self.offset.into(),
+            len: self.len.into(),
+            is_last: self.is_last,
+        }
+    }
+}
+
 const FRAGMENT_HEADER: u8 = 44;
 const SCTP_CHECKSUM: usize = 8;
 /// Options by which a packet of IPv4 names further hops: its destination is not the last one (RFC 791,
@@ -96,12 +109,22 @@ const ECHO_V6: (u8, u8) = (128, 129);
 
 impl Flow {
     /// Returns an address of the packet.
-    pub(super) fn address(&self, address: Address) -> IpAddr {
+    pub(crate) fn address(&self, address: Address) -> IpAddr {
         if self.is_ipv6 {
             return Ipv6Addr::from(address).into();
         }
         let [.., a, b, c, d] = address;
         Ipv4Addr::new(a, b, c, d).into()
+    }
+
+    /// Returns the facts of its transport header.
+    pub(crate) fn transport(&self) -> conntrack::Transport {
+        self.tcp.map_or(conntrack::Transport::Other, conntrack::Transport::Tcp)
+    }
+
+    /// Returns whether it is a packet of ICMP.
+    pub(crate) fn is_icmp(&self) -> bool {
+        self.protocol == if self.is_ipv6 { IpProtocol::ICMPV6.0 } else { IpProtocol::ICMP.0 }
     }
 
     /// Returns the packet that this one answers, as far as rules see it.
@@ -113,7 +136,7 @@ impl Flow {
 
     /// Returns the key of a datagram in fragments, for the port of [`Self::key`]. Only the first fragment
     /// of IPv6 has the protocol.
-    pub(super) fn fragments_key(&self, port: u16, sender: Side, fragment: &Fragment) -> Key {
+    pub(crate) fn fragments_key(&self, port: u16, sender: Side, fragment: &Fragment) -> Key {
         let protocol = if self.is_ipv6 { FRAGMENT_HEADER } else { self.protocol };
         let flow = Flow { protocol, src_port: 0, dst_port: 0, query: None, ..*self };
         flow.key(port, sender).with_fragments(sender, fragment.id)
@@ -127,7 +150,7 @@ impl Flow {
 
     /// Returns the key of its connection at a port, which has sent the packet (`Side::Local`) or gets it.
     #[inline]
-    pub(super) fn key(&self, port: u16, sender: Side) -> Key {
+    pub(crate) fn key(&self, port: u16, sender: Side) -> Key {
         let protocol = IpProtocol(self.protocol);
         let is_sent = sender == Side::Local;
         let (local, remote) = if is_sent { (self.src, self.dst) } else { (self.dst, self.src) };
@@ -150,6 +173,16 @@ impl Flow {
 }
 
 impl Facts {
+    /// Reads an IP packet whose headers were parsed, for flow tables: it may have a tag, and leave checksums
+    /// and segments to others.
+    pub(crate) fn parsed(head: &[u8], headers: &Headers, vlan: u16) -> Self {
+        let is_ip = matches!(headers.network, Network::Ipv4 | Network::Ipv6);
+        if is_ip && !headers.is_cut && !headers.is_split && !headers.is_broken {
+            return Packet { head, headers, vlan }.facts();
+        }
+        if is_ip { Facts::Damaged } else { Facts::Frame(EtherType(headers.ether_type)) }
+    }
+
     /// Reads a packet. A tag is not one of its bridge.
     #[inline]
     pub(super) fn of(packets: &mut Packets<'_>, id: PacketId) -> Self {

@@ -34,7 +34,9 @@ use straightline_firewall::Direction;
 use straightline_graph::{Departs, Next, Node};
 use straightline_packet::{Batch, Packets, PortIndex, Reason};
 
+pub(crate) use control::secret;
 pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
+pub(crate) use facts::{Facts, Flow, Fragment};
 use run::{Run, Work};
 
 /// A node that lets pass what the groups of its port allow. It has one edge.

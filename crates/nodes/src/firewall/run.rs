@@ -148,7 +148,7 @@ impl Seen {
                 let is_plain = [IpProtocol::TCP.0, IpProtocol::UDP.0].contains(&flow.protocol);
                 let rest = (!is_plain).then_some((flow.hops, flow.icmp));
                 let key = flow.key(port.0, sender);
-                Some(Seen::Packet { key, transport: transport(&flow), fragment: flow.fragment, rest })
+                Some(Seen::Packet { key, transport: flow.transport(), fragment: flow.fragment, rest })
             }
             Facts::Damaged => None,
             other => Some(Seen::Other(other)),
@@ -217,7 +217,9 @@ impl<'a> Run<'a> {
             }
         }
         let Work { decisions, plain, keys, transports, tracked, others, .. } = &mut *self.work;
-        let (plain, keys, transports) = (&plain[first..], &keys[first..], &transports[first..]);
+        let plain = &plain[first..];
+        let keys = &keys[first..];
+        let transports = &transports[first..];
         let generation = self.own.generation;
         self.rules.table.track(keys, self.sender, transports, |_| generation, self.now, &mut tracked[..keys.len()]);
         for (nth, &at) in plain.iter().enumerate() {
@@ -281,7 +283,7 @@ impl<'a> Run<'a> {
         let Some(entry) = found else { return Decision::Ask };
         let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow) } else { Some(entry) };
         let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
-        match self.rules.table.advance(entry, self.sender, &transport(flow), self.now) {
+        match self.rules.table.advance(entry, self.sender, &flow.transport(), self.now) {
             Verdict::Pass(_) => {
                 if flow.fragment.is_some() {
                     self.work.fragments.push((at, Some(entry)));
@@ -307,7 +309,7 @@ impl<'a> Run<'a> {
     fn first_fragment(&self, flow: &Flow, entry: Entry, from: PortIndex) -> Decision {
         let Some(place) = flow.fragment else { return Decision::Pass };
         let key = flow.fragments_key(self.port.0, self.sender, &place);
-        let fragment = self.fragment(&place, from);
+        let fragment = place.noted(self.sender, from.0);
         match self.rules.table.first_fragment(&key, &fragment, Some(place.header.into()), entry, self.now) {
             Ok(()) => Decision::Pass,
             Err(_) => Decision::Drop(Reason::FragmentRefused),
@@ -317,20 +319,10 @@ impl<'a> Run<'a> {
     /// Decides about a fragment behind the first one, which has no ports.
     fn next_fragment(&self, flow: &Flow, place: &Fragment, from: PortIndex) -> Decision {
         let key = flow.fragments_key(self.port.0, self.sender, place);
-        match self.rules.table.next_fragment(&key, &self.fragment(place, from), self.now) {
+        match self.rules.table.next_fragment(&key, &place.noted(self.sender, from.0), self.now) {
             Ok(entry) if !entry.is_stale(self.own.generation) => Decision::Pass,
             Ok(_) => Decision::Drop(Reason::Denied),
             Err(_) => Decision::Drop(Reason::FragmentRefused),
-        }
-    }
-
-    fn fragment(&self, place: &Fragment, from: PortIndex) -> conntrack::Fragment {
-        conntrack::Fragment {
-            sender: self.sender,
-            opener: if self.sender == Side::Remote { from.0 } else { 0 },
-            offset: place.offset.into(),
-            len: place.len.into(),
-            is_last: place.is_last,
         }
     }
 
@@ -446,7 +438,7 @@ impl<'a> Run<'a> {
             Direction::Out => (conntrack::Direction::Outbound, 0),
             Direction::In => (conntrack::Direction::Inbound, from.0),
         };
-        let transport = transport(flow);
+        let transport = flow.transport();
         let opening = Opening {
             direction,
             opener,
@@ -490,10 +482,6 @@ fn other(side: Side) -> Side {
         Side::Local => Side::Remote,
         Side::Remote => Side::Local,
     }
-}
-
-pub(super) fn transport(flow: &Flow) -> Transport {
-    flow.tcp.map_or(Transport::Other, Transport::Tcp)
 }
 
 /// Returns the key of a frame that is no IP packet.

@@ -20,7 +20,6 @@ use proptest::prelude::*;
 mod again;
 
 use super::facts::Facts;
-use super::run;
 use super::*;
 use crate::MacPrefix;
 
@@ -456,7 +455,7 @@ proptest! {
                 let Facts::Packet(flow) = Facts::of(turn.packets(), id) else {
                     panic!("{:?} of {bytes:02x?}", Facts::of(turn.packets(), id));
                 };
-                assert_eq!((flow.key(7, sender), run::transport(&flow)), (key, transport));
+                assert_eq!((flow.key(7, sender), flow.transport()), (key, transport));
             }
         });
     }

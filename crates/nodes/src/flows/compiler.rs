@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use straightline_classify::{Column, Compilation, Compiled, Rule, RuleId, Table, lookup_level};
+use straightline_conntrack as conntrack;
 use straightline_flow::{Action, Clauses, ConjunctionKey, Field, FieldTest, FlowEntry, FlowKey, FlowTables, Match};
 
 use super::meters::{FlowCounters, FlowMeters};
@@ -95,6 +96,16 @@ impl FlowCompiler {
             self.program.ports = Arc::new(ports);
         }
         self.program.clone()
+    }
+
+    /// Sets the connections that the flows of further programs search for.
+    pub fn set_connections(&mut self, connections: Option<Arc<conntrack::Table>>) {
+        self.program.connections = connections;
+    }
+
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> Option<&Arc<conntrack::Table>> {
+        self.program.connections.as_ref()
     }
 
     /// Compares all flows with those that are compiled. Both are in the order of their keys.
@@ -291,6 +302,8 @@ fn columns(field: Field) -> Option<&'static [Column]> {
     Some(match field {
         Field::ConjId => &[Column::Conjunction],
         Field::PktMark => &[Column::Mark],
+        Field::CtState => &[Column::ConnectionState],
+        Field::CtZone => &[Column::ConnectionZone],
         Field::Reg0 => &[Column::Reg0],
         Field::Reg1 => &[Column::Reg1],
         Field::Reg2 => &[Column::Reg2],

@@ -3,12 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use straightline_conntrack as conntrack;
 use straightline_flow::{Expiry, FlowCommand, FlowEntry, FlowError, FlowTables, Meter, Owner, PortTable, parse_flows};
-use straightline_graph::clock::{cycles, nanoseconds};
+use straightline_graph::clock::{cycles, nanoseconds, whole_seconds};
 use straightline_graph::{NodeControl, RateStats, TableEvent, TableView, Unprepared};
 use straightline_packet::{PortIndex, Rcu};
 
+use super::ct;
 use super::{FlowCompiler, FlowCounters, FlowMeters, FlowTable};
+
+/// Entries that are looked at for connections whose time is over, several times a second.
+const SWEPT: u32 = 50_000;
 
 /// The settings of a bridge's flow tables, as the configuration file has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +24,17 @@ pub struct FlowSettings {
     pub meters: Vec<(u32, Meter)>,
     /// The lines of all flows.
     pub lines: Vec<String>,
+    /// The connections that flows may search for.
+    pub connections: FlowConnections,
+}
+
+/// The connections of a bridge's flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowConnections {
+    /// Most connections. The ports of the bridge have equal parts.
+    pub most: u32,
+    /// Timeouts and windows.
+    pub tracking: conntrack::Settings,
 }
 
 /// The flow tables of a bridge. They live across reloads, with the flows that clients have added.
@@ -40,6 +56,8 @@ struct FlowState {
     flows: Flows,
     meters: FlowMeters,
     compiler: FlowCompiler,
+    /// Connections of packets, since a flow has first searched for them.
+    connections: Option<Arc<conntrack::Table>>,
 }
 
 /// The flows that a successor takes over.
@@ -124,16 +142,28 @@ impl FlowControl {
         state.is_compiling = std::thread::Builder::new().name("flows".to_owned()).spawn(compile).is_ok();
     }
 
+    /// Returns the counts of the connections; none if no flow searches for them.
+    #[must_use]
+    pub fn connections(&self) -> Option<conntrack::Counts> {
+        self.lock().connections.as_ref()?.counts(ct::SHARE)
+    }
+
     /// Looks at the counters of a meter.
     pub fn meter<R>(&self, number: u32, look: impl FnOnce(&RateStats) -> R) -> Option<R> {
         self.lock().meters.stats(number).map(look)
     }
 
     fn publish(&self, state: &mut FlowState) {
-        let FlowState { is_replaced, is_compiling: _, flows: Flows { tables, names }, meters, compiler } = state;
+        let FlowState { is_replaced, is_compiling: _, flows: Flows { tables, names }, meters, compiler, connections } =
+            state;
         if *is_replaced {
             return;
         }
+        if connections.is_none() && tables.search_connections() {
+            let table = ct::new_table(self.settings.connections, self.settings.ports.len());
+            *connections = Some(Arc::new(table));
+        }
+        compiler.set_connections(connections.clone());
         meters.replace(tables.meters().map(|(number, meter, _)| (number, meter)));
         let index = |name: &str| {
             let known = self.settings.ports.iter().find(|(known, _)| known == name);
@@ -184,6 +214,10 @@ impl NodeControl for FlowControl {
             state.flows = taken;
         }
         state.meters = before.meters.clone();
+        let FlowConnections { tracking, .. } = self.settings.connections;
+        let share = ct::share(self.settings.connections, self.settings.ports.len());
+        let successor = |table: &Arc<conntrack::Table>| Arc::new(table.successor(tracking, &[(ct::SHARE, share)]));
+        state.connections = before.connections.as_ref().map(successor);
         drop(before);
         self.publish(&mut state);
     }
@@ -195,6 +229,10 @@ impl NodeControl for FlowControl {
     fn events(&self, _view: &TableView<'_>) -> Vec<TableEvent> {
         self.expire();
         self.tidy();
+        let connections = self.lock().connections.clone();
+        if let Some(table) = connections {
+            table.sweep(whole_seconds(cycles()).wrapping_mul(1000), SWEPT);
+        }
         Vec::new()
     }
 }

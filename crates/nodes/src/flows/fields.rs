@@ -32,6 +32,10 @@ pub(super) struct Facts {
     /// Number of the port by which the packet came.
     pub(super) in_port: u16,
     pub(super) registers: [u32; 8],
+    /// State of the packet's connection, as the last search for it has found; 0 before.
+    pub(super) connection: u8,
+    /// Zone of that search.
+    pub(super) zone: u16,
 }
 
 /// The part of a head that has a field.
@@ -134,6 +138,8 @@ impl View<'_, '_> {
         match field {
             Field::ConjId => 0,
             Field::PktMark => self.packets.mark_of(self.id).into(),
+            Field::CtState => self.facts.connection.into(),
+            Field::CtZone => self.facts.zone.into(),
             Field::InPort => self.facts.in_port.into(),
             Field::VlanTci => self.tag().into(),
             Field::EthType => headers.ether_type.into(),

@@ -18,8 +18,9 @@ pub(super) struct Group<'a, 't> {
 
 /// Returns whether a column is read from a packet's headers.
 pub(super) fn needs_headers(column: Column) -> bool {
+    use Column::{Conjunction, ConnectionState, ConnectionZone, InPort, Mark};
     let is_register = Column::REGISTERS.contains(&column);
-    !is_register && !matches!(column, Column::InPort | Column::Mark | Column::Conjunction | Column::ConnectionState)
+    !is_register && !matches!(column, InPort | Mark | Conjunction | ConnectionState | ConnectionZone)
 }
 
 /// Fills these columns with the keys of a group.
@@ -36,7 +37,8 @@ impl Group<'_, '_> {
             Column::InPort => self.each_state(values, |state| state.lookup_port.into()),
             Column::Mark => self.each(values, |id, _| self.packets.mark_of(id)),
             Column::Conjunction => self.each_state(values, |state| state.conjunction),
-            Column::ConnectionState => values.fill(0),
+            Column::ConnectionState => self.each_state(values, |state| state.facts.connection.into()),
+            Column::ConnectionZone => self.each_state(values, |state| state.facts.zone.into()),
             Column::Vlan => self.each(values, |id, headers| tag_of(self.packets, id, headers, self.has_vlans).into()),
             Column::EthDstHigh => self.each(values, |id, _| self.half(id, 0)),
             Column::EthDstLow => self.each(values, |id, _| self.word(id, 2)),

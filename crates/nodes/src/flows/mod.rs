@@ -16,6 +16,7 @@
 //!   ([`Node::next_round`]).
 //! - **Counters** are added to once the packets have left: a packet that goes back to its ring does
 //!   not count, because it comes again.
+//! - **Connections** of packets are found by `ct` ([`ct`]), one after the other.
 //! - **Receivers.** An output looks at the isolation and the VLANs of its port as the bridge does.
 //!
 //! A packet that no output gets is dropped, and counted with its reason. If it was sent before, a
@@ -23,6 +24,7 @@
 
 mod compiler;
 mod control;
+mod ct;
 mod fields;
 mod keys;
 mod meters;
@@ -36,7 +38,8 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use compiler::FlowCompiler;
-pub use control::{FlowControl, FlowSettings};
+pub use control::{FlowConnections, FlowControl, FlowSettings};
+use ct::Tracked;
 pub use meters::{FlowCounters, FlowMeters};
 use program::{CompiledTable, Matcher, Step};
 pub use program::{FlowPorts, FlowProgram};
@@ -115,6 +118,8 @@ struct Work {
     best: [u32; MAX_BATCH],
     headers: [Headers; MAX_BATCH],
     states: [State; MAX_BATCH],
+    /// Connections of packets whose state says so.
+    tracked: [Tracked; MAX_BATCH],
     frames: Frames,
     /// Packets that wait for a search.
     waiting: Batch,
@@ -170,6 +175,7 @@ impl Flows {
             best: [NONE; MAX_BATCH],
             headers: [Headers::default(); MAX_BATCH],
             states: [State::NEW; MAX_BATCH],
+            tracked: [Tracked::NONE; MAX_BATCH],
             frames: Frames::default(),
             waiting: Batch::new(),
             later: Batch::new(),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use straightline_classify::{Column, Snapshot, Table};
-use straightline_flow::{Action, Field, PortNumber, Subfield};
+use straightline_conntrack as conntrack;
+use straightline_flow::{Action, Ct, CtZone, Field, PortNumber, Subfield};
 use straightline_graph::Policer;
 use straightline_packet::PortIndex;
 
@@ -73,6 +74,8 @@ pub(super) enum Step {
     Join(u32),
     Goto(u8),
     Meter(Arc<Policer>),
+    Ct(Ct),
+    CtClear,
     Resubmit {
         port: Option<PortNumber>,
         table: u8,
@@ -100,6 +103,11 @@ impl Step {
             Action::GotoTable(table) => Step::Goto(table),
             Action::Resubmit { port, table: to } => Step::Resubmit { port, table: to.unwrap_or(table) },
             Action::Meter(number) => Step::Meter(meters.policer(number)?),
+            Action::Ct(Ct { commit, table, zone: CtZone::Field(from) }) => {
+                Step::Ct(Ct { commit, table, zone: CtZone::Field(from.whole()) })
+            }
+            Action::Ct(ct) => Step::Ct(ct),
+            Action::CtClear => Step::CtClear,
             // Packets match its combinations in its place.
             Action::Conjunction { .. } => return None,
         })
@@ -121,6 +129,8 @@ impl Step {
             | Step::Join(_)
             | Step::Goto(_)
             | Step::Meter(_)
+            | Step::Ct(_)
+            | Step::CtClear
             | Step::Resubmit { .. } => false,
         }
     }
@@ -174,6 +184,8 @@ pub(super) const CHUNK: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub struct FlowProgram {
     pub(super) ports: Arc<FlowPorts>,
+    /// The connections of packets; none while no flow searches for them.
+    pub(super) connections: Option<Arc<conntrack::Table>>,
     pub(super) tables: Vec<Option<Arc<CompiledTable>>>,
     pub(super) flows: Vec<Arc<Chunk>>,
 }

@@ -1,9 +1,10 @@
 //! A round of the node: searches, and the actions of packets.
 
-use straightline_flow::PortNumber;
+use straightline_flow::{Ct, CtZone, PortNumber};
 use straightline_graph::{Departs, Next};
 use straightline_packet::{Batch, PacketId, Packets, Reason};
 
+use super::ct;
 use super::fields::View;
 use super::keys::{self, Group};
 use super::program::{CompiledTable, FlowProgram, Matcher, Step};
@@ -130,7 +131,8 @@ impl Run<'_, '_> {
                 return self.settle(packets, id, Outcome::Done);
             }
             let state = &self.work.states[id.index()];
-            let frame = Frame { flow, next: 0, depth: state.depth, table: state.table, parent: state.frame };
+            let parent = state.frame;
+            let frame = Frame { flow, next: 0, depth: state.depth, table: state.table, parent, connection: None };
             self.act(packets, id, frame)
         } else {
             if state.frame == NO_FRAME && !state.is_sent {
@@ -255,6 +257,20 @@ impl Run<'_, '_> {
                     self.work.waiting.push(id);
                     return Outcome::Waits;
                 }
+                Step::Ct(ct) => {
+                    if let Err(reason) = self.connect(packets, id, ct) {
+                        return Outcome::Failed(reason);
+                    }
+                    if let Some(table) = ct.table {
+                        return self.call(id, frame, is_last, table, None);
+                    }
+                    true
+                }
+                Step::CtClear => {
+                    let facts = &mut self.work.states[id.index()].facts;
+                    (facts.connection, facts.zone) = (0, 0);
+                    true
+                }
                 Step::Goto(table) => return self.call(id, frame, is_last, *table, None),
                 Step::Resubmit { port, table } => return self.call(id, frame, is_last, *table, *port),
             };
@@ -272,9 +288,34 @@ impl Run<'_, '_> {
         if state.frame == NO_FRAME {
             return None;
         }
-        let frame = self.work.frames.pop(state.frame);
+        let mut frame = self.work.frames.pop(state.frame);
         state.frame = frame.parent;
+        if let Some(before) = frame.connection.take() {
+            (state.facts.connection, state.facts.zone) = before;
+        }
         Some(frame)
+    }
+
+    /// Searches for the connection of a packet. If it goes on in another table, that table sees the
+    /// connection, and the lists that wait for it do not.
+    fn connect(&mut self, packets: &mut Packets<'_>, id: PacketId, ct: &Ct) -> Result<(), Reason> {
+        let zone = match ct.zone {
+            CtZone::Number(zone) => zone,
+            CtZone::Field(from) => u16::try_from(self.view(packets, id).read_bits(from)).unwrap_or(0),
+        };
+        self.parse(packets, id);
+        let Work { headers, states, tracked, frames, .. } = &mut *self.work;
+        let state = &mut states[id.index()];
+        let before = std::mem::replace(&mut state.is_tracked, true).then(|| &tracked[id.index()]);
+        let connections = self.program.connections.as_deref();
+        let found = ct::track(connections, packets, id, &headers[id.index()], before, zone, ct.commit)?;
+        tracked[id.index()] = found;
+        if ct.table.is_some() {
+            let facts = (state.facts.connection, state.facts.zone);
+            frames.keep_connection(state.frame, facts);
+            (state.facts.connection, state.facts.zone) = (found.state, zone);
+        }
+        Ok(())
     }
 
     fn view<'v, 't>(&'v mut self, packets: &'v mut Packets<'t>, id: PacketId) -> View<'v, 't> {

@@ -36,6 +36,8 @@ pub(super) struct State {
     /// Bytes of the packet as it came to the tables.
     pub(super) len: u32,
     pub(super) has_headers: bool,
+    /// A connection was found for it ([`Tracked`](super::ct::Tracked)).
+    pub(super) is_tracked: bool,
     /// The packet was sent in some round.
     pub(super) is_sent: bool,
     /// The edges along which it was sent in this round: a bit for each 64th edge.
@@ -46,7 +48,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) const NEW: State = State {
-        facts: Facts { in_port: 0, registers: [0; 8] },
+        facts: Facts { in_port: 0, registers: [0; 8], connection: 0, zone: 0 },
         lookup_port: 0,
         conjunction: 0,
         table: 0,
@@ -55,6 +57,7 @@ impl State {
         depth: 0,
         len: 0,
         has_headers: false,
+        is_tracked: false,
         is_sent: false,
         used: 0,
         unsent: Reason::FlowDrop,
@@ -72,6 +75,9 @@ pub(super) struct Frame {
     pub(super) table: u8,
     /// The list that waits for this one.
     pub(super) parent: u32,
+    /// State and zone of the packet's connection that the list has when it goes on, after a search that
+    /// this list does not see.
+    pub(super) connection: Option<(u8, u16)>,
 }
 
 /// The lists of all packets of a turn. Each packet has few, so they share one memory.
@@ -90,6 +96,13 @@ impl Frames {
         self.frames.push(frame);
         // A packet has at most MOST_DEPTH lists that wait.
         u32::try_from(self.frames.len() - 1).unwrap_or(NO_FRAME)
+    }
+
+    /// Has a list that waits go on with this state and zone of a connection, unless it does so already.
+    pub(super) fn keep_connection(&mut self, at: u32, connection: (u8, u16)) {
+        if let Some(frame) = self.frames.get_mut(at as usize).filter(|_| at != NO_FRAME) {
+            frame.connection.get_or_insert(connection);
+        }
     }
 
     /// Removes a list, and returns it.

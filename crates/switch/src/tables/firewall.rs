@@ -33,7 +33,7 @@ pub(super) fn settings(config: &Config, plan: &Plan) -> Option<FirewallSettings>
     })
 }
 
-fn connection_settings(config: &FirewallConfig) -> Settings {
+pub(super) fn connection_settings(config: &FirewallConfig) -> Settings {
     let mut timeouts = Timeouts::default();
     for (name, time) in &config.timeouts {
         let milliseconds = time.as_millis().saturating_as::<u32>();

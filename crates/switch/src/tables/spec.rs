@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use straightline_graph::{NodeControl, RateLimits, RateOwner, RateTable};
 use straightline_nodes::{
-    AllowedAddresses, BridgeRules, BridgeTable, FirewallControl, FirewallSettings, FlowControl, FlowSettings,
-    SnoopingTable,
+    AllowedAddresses, BridgeRules, BridgeTable, FirewallControl, FirewallSettings, FlowConnections, FlowControl,
+    FlowSettings, SnoopingTable,
 };
 use straightline_packet::{Drops, Level, PortIndex, Rcu};
 use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
@@ -186,8 +186,15 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         }
         if let Some(flows) = &bridge.flows {
             let ports = members.clone().map(|port| (config.ports[port].name.clone(), index(port)));
-            let settings =
-                FlowSettings { ports: ports.collect(), meters: flows.meters.clone(), lines: flows.lines.clone() };
+            let settings = FlowSettings {
+                ports: ports.collect(),
+                meters: flows.meters.clone(),
+                lines: flows.lines.clone(),
+                connections: FlowConnections {
+                    most: bridge.connections,
+                    tracking: firewall::connection_settings(&config.firewall),
+                },
+            };
             specs.push(TableSpec::Flows { bridge: bridge.name.clone(), settings });
         }
         let checks = members.filter_map(|port| Some((index(port), source_check(&config.ports[port])?)));

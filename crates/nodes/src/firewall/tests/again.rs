@@ -130,14 +130,16 @@ fn any_frame() -> impl Strategy<Value = (bool, Vec<u8>)> {
     ];
     let segment = (any::<bool>(), 0..3_u16, flags, 0..4_u32, 0..4_u32, 0..2_usize).prop_map(
         |(is_out, flow, flags, seq, ack, len)| {
-            let (own, peer) = ((OWN, 80), (PEER, 5000 + flow));
+            let own = (OWN, 80);
+            let peer = (PEER, 5000 + flow);
             let numbers = if is_out { [500 + seq, 100 + ack] } else { [100 + seq, 500 + ack] };
             let (src, dst) = if is_out { (own, peer) } else { (peer, own) };
             (is_out, tcp(src, dst, flags, numbers, &[7][..len]))
         },
     );
     let datagram = (any::<bool>(), 0..3_u16).prop_map(|(is_out, flow)| {
-        let (own, peer) = ((OWN, 9), (PEER, 5000 + flow));
+        let own = (OWN, 9);
+        let peer = (PEER, 5000 + flow);
         (is_out, if is_out { udp(own, peer) } else { udp(peer, own) })
     });
     let fragment = (0..3_u16, 0..4_usize).prop_map(|(id, nth)| {

@@ -10,6 +10,7 @@ fn settings(lines: &[&str]) -> FlowSettings {
         ports: vec![("vm1".to_owned(), PortIndex(0)), ("vm2".to_owned(), PortIndex(1))],
         meters: Vec::new(),
         lines: lines.iter().map(|&line| line.to_owned()).collect(),
+        connections: FlowConnections { most: 64, tracking: straightline_conntrack::Settings::default() },
     }
 }
 

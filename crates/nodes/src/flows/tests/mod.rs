@@ -2,6 +2,7 @@
 
 mod cases;
 mod control;
+mod ct;
 mod generate;
 mod model;
 mod offload;
@@ -20,6 +21,9 @@ use super::*;
 /// Ports of the tests; their numbers in flows count from 1.
 pub(super) const PORTS: u16 = 4;
 
+/// Most connections of the tests' bridge.
+pub(super) const MOST_CONNECTIONS: u32 = 64;
+
 /// A worker with the node. Its last edge leads to an output, too, in place of the bridge.
 pub(super) struct Rig {
     worker: Worker,
@@ -27,6 +31,7 @@ pub(super) struct Rig {
     pub(super) flows: FlowTables<FlowCounters>,
     pub(super) compiler: FlowCompiler,
     pub(super) meters: FlowMeters,
+    has_connections: bool,
     source: Arc<Source>,
     taken: Vec<Arc<Taken>>,
     drops: Vec<Arc<Drops>>,
@@ -53,6 +58,7 @@ impl Rig {
             flows: FlowTables::default(),
             compiler: FlowCompiler::default(),
             meters: FlowMeters::default(),
+            has_connections: false,
             source,
             taken,
             drops,
@@ -72,6 +78,11 @@ impl Rig {
     pub(super) fn show(&mut self) {
         let ports = (0..PORTS).map(|port| (PortNumber(port + 1), PortIndex(port))).collect();
         self.meters.replace(self.flows.meters().map(|(number, meter, _)| (number, meter)));
+        if self.flows.search_connections() && !self.has_connections {
+            self.has_connections = true;
+            let settings = FlowConnections { most: MOST_CONNECTIONS, tracking: Default::default() };
+            self.compiler.set_connections(Some(Arc::new(super::ct::new_table(settings, PORTS.into()))));
+        }
         self.tables.publish(self.compiler.compile(&self.flows, ports, &self.meters));
     }
 

@@ -517,7 +517,7 @@ impl<'a> Way<'a> {
                     self.call(flow, at, table.unwrap_or(flow.key.table), port, depth, waiting)?;
                 }
                 Action::Conjunction { .. } => unreachable!("clauses are not found"),
-                Action::Meter(_) => unreachable!("not generated"),
+                Action::Meter(_) | Action::Ct(_) | Action::CtClear => unreachable!("not generated"),
             }
         }
         Ok(())

@@ -1,0 +1,231 @@
+//! Connections of packets: what `ct` finds, and who pays for what it commits.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use straightline_flow::{NoPortNames, parse_flows};
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::tcp::Flags;
+use straightline_wire::{MacAddr, vlan};
+
+use super::*;
+
+/// A station: last byte of its address, and its port of TCP or UDP.
+type Station = (u8, u16);
+
+fn rig(text: &str) -> Rig {
+    let mut rig = Rig::new();
+    let flows = parse_flows(text, FlowCommand::Add, &NoPortNames).expect("flows");
+    let flows: Vec<_> = flows.into_iter().map(|(_, flow)| flow.into_flow()).collect();
+    rig.publish(&flows);
+    rig
+}
+
+fn frame(net: Net, transport: Transport, payload: &[u8]) -> Vec<u8> {
+    let headers = Frame {
+        src: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst: MacAddr([2, 0, 0, 0, 0, 2]),
+        tags: [None; vlan::MAX_TAGS],
+        net,
+        transport,
+        payload_len: payload.len().try_into().expect("short"),
+    };
+    let mut bytes = vec![0; headers.headers_len()];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    [&bytes[..], payload].concat()
+}
+
+fn net(src: u8, dst: u8) -> Net {
+    Net::v4([10, 0, 0, src].into(), [10, 0, 0, dst].into())
+}
+
+fn udp(src: Station, dst: Station) -> Vec<u8> {
+    frame(net(src.0, dst.0), Transport::Udp { src_port: src.1, dst_port: dst.1 }, b"hello")
+}
+
+fn tcp(src: Station, dst: Station, flags: Flags, [seq, ack]: [u32; 2]) -> Vec<u8> {
+    let transport = Transport::Tcp { src_port: src.1, dst_port: dst.1, seq, ack, flags, window: 8192 };
+    frame(net(src.0, dst.0), transport, b"")
+}
+
+impl Rig {
+    /// Has a port send a packet. Returns the number of the port that gets it.
+    fn way(&mut self, from: u16, bytes: Vec<u8>) -> Option<u16> {
+        let got = self.send(vec![Carried::plain(from, bytes)]);
+        (1..).zip(got).find(|(_, got)| !got.is_empty()).map(|(port, _)| port)
+    }
+}
+
+/// Ports 2 to 4 say which state a packet has: new, established, established and an answer.
+const STATES: &str = "table=0,ip,actions=ct(table=1)
+    table=0,ipv6,actions=ct(table=1)
+    table=1,priority=9,ip,ct_state=+trk+new,actions=ct(commit),2
+    table=1,priority=9,ct_state=+trk+est-rpl,actions=3
+    table=1,priority=9,ct_state=+trk+est+rpl,actions=4
+    table=1,priority=8,ct_state=+rel,actions=3,4
+    table=1,priority=7,ct_state=+trk+inv,actions=in_port";
+const NEW: Option<u16> = Some(2);
+const KNOWN: Option<u16> = Some(3);
+const ANSWER: Option<u16> = Some(4);
+const INVALID: Option<u16> = Some(1);
+
+#[test]
+fn a_tcp_connection_is_new_until_it_is_answered() {
+    let mut rig = rig(STATES);
+    let [client, server] = [(1, 5000), (2, 80)];
+    let ack = Flags::ACK;
+    assert_eq!(rig.way(0, tcp(server, client, Flags::SYN.with(ack), [500, 101])), INVALID, "nobody asked");
+    assert_eq!(rig.way(0, tcp(client, server, Flags::SYN, [100, 0])), NEW);
+    assert_eq!(rig.way(0, tcp(client, server, Flags::SYN, [100, 0])), NEW, "nobody has answered");
+    assert_eq!(rig.way(0, tcp(server, client, Flags::SYN.with(ack), [500, 101])), ANSWER);
+    assert_eq!(rig.way(0, tcp(client, server, ack, [101, 501])), KNOWN);
+    assert_eq!(rig.way(0, tcp(server, client, ack, [900_000_000, 101])), INVALID, "out of the window");
+    assert_eq!(rig.way(0, tcp(server, client, Flags::RST.with(ack), [501, 101])), ANSWER);
+    // As in Open vSwitch, a segment in the middle begins a connection.
+    assert_eq!(rig.way(0, tcp((3, 1), server, ack, [7, 7])), NEW);
+}
+
+#[test]
+fn a_connection_that_is_not_committed_stays_new() {
+    let mut rig = rig("ip,actions=ct(table=1)\ntable=1,ct_state=+new,actions=2\ntable=1,ct_state=+inv,actions=3");
+    for _ in 0..3 {
+        assert_eq!(rig.way(0, udp((1, 7), (2, 9))), Some(2));
+        assert_eq!(rig.way(0, udp((2, 9), (1, 7))), Some(2));
+    }
+}
+
+#[test]
+fn a_zone_knows_nothing_of_another() {
+    let mut rig = rig("ip,in_port=1,actions=ct(commit,zone=7),2
+        ip,in_port=2,actions=load:7->NXM_NX_REG0[0..15],ct(table=1,zone=NXM_NX_REG0[0..15])
+        ip,in_port=3,actions=ct(table=1)
+        table=1,ct_state=+est,ct_zone=7,actions=3
+        table=1,ct_state=+new,ct_zone=0,actions=4");
+    assert_eq!(rig.way(0, udp((1, 7), (2, 9))), Some(2));
+    assert_eq!(rig.way(1, udp((2, 9), (1, 7))), Some(3));
+    assert_eq!(rig.way(2, udp((2, 9), (1, 7))), Some(4));
+}
+
+#[test]
+fn lists_that_wait_do_not_see_the_connection() {
+    let mut rig = rig("ip,actions=resubmit(,1),resubmit(,2)
+        table=1,ip,actions=ct(table=3)
+        table=3,ct_state=+trk,actions=3
+        table=2,ct_state=0,actions=2
+        table=2,priority=9,ct_state=+trk,actions=4");
+    let got = rig.send(vec![Carried::plain(0, udp((1, 7), (2, 9)))]);
+    let got: Vec<_> = got.iter().map(Vec::len).collect();
+    assert_eq!(got, [0, 1, 1, 0, 0]);
+}
+
+#[test]
+fn a_packet_counts_once_and_is_forgotten_by_ct_clear() {
+    let mut rig = rig("ip,actions=ct(table=1)
+        table=1,priority=9,ct_state=+new,ip,actions=ct(commit),ct(commit),ct(table=2)
+        table=1,ct_state=+est,ip,actions=ct(table=2)
+        table=2,ct_state=+trk,actions=ct_clear,resubmit(,3)
+        table=3,ct_state=0,actions=2");
+    assert_eq!(rig.way(0, tcp((1, 5000), (2, 80), Flags::SYN, [100, 0])), Some(2));
+    assert_eq!(rig.way(0, tcp((2, 80), (1, 5000), Flags::SYN.with(Flags::ACK), [500, 101])), Some(2));
+    let table = rig.compiler.connections().expect("flows search");
+    let all: Vec<_> = table.connections(super::super::ct::SHARE, 0).collect();
+    assert_eq!(all.iter().map(|c| (c.opener_packets, c.answer_packets)).collect::<Vec<_>>(), [(1, 1)]);
+}
+
+#[test]
+fn fragments_and_errors_have_the_state_of_their_connection() {
+    let mut rig = rig(STATES);
+    let whole = frame(net(1, 2), Transport::Udp { src_port: 7, dst_port: 9 }, &[1; 56]);
+    let part = |begin: usize, end: usize| {
+        let mut part = [&whole[..34], &whole[34 + begin..34 + end]].concat();
+        let more = if end < 64 { 0x2000 } else { 0 };
+        part[16..18].copy_from_slice(&u16::try_from(20 + end - begin).expect("short").to_be_bytes());
+        part[20..22].copy_from_slice(&(u16::try_from(begin / 8).expect("short") | more).to_be_bytes());
+        part
+    };
+    assert_eq!(rig.way(0, part(32, 64)), INVALID, "its first one has not come");
+    assert_eq!(rig.way(0, part(0, 32)), NEW);
+    assert_eq!(rig.way(0, part(32, 64)), NEW);
+    let error = |about: &[u8]| {
+        let body = [&[3, 1, 0, 0, 0, 0, 0, 0][..], &about[14..42]].concat();
+        let mut bytes = frame(net(2, 1), Transport::Udp { src_port: 0, dst_port: 0 }, &body);
+        bytes.drain(34..42);
+        bytes[14 + 9] = 1;
+        bytes[16..18].copy_from_slice(&u16::try_from(20 + body.len()).expect("short").to_be_bytes());
+        bytes
+    };
+    assert_eq!(rig.way(1, error(&whole)), KNOWN, "a related one, to both ports");
+    assert_eq!(rig.way(0, error(&udp((1, 8), (2, 9)))), INVALID);
+    assert_eq!(rig.way(1, udp((2, 9), (1, 7))), ANSWER);
+}
+
+#[test]
+fn a_port_fills_its_own_part_only() {
+    let mut rig = rig("ip,actions=ct(commit),4");
+    let part = MOST_CONNECTIONS / u32::from(PORTS);
+    // Answered connections are never evicted.
+    for n in 0..2 * part {
+        let port = 1000 + u16::try_from(n).expect("few");
+        let passed = rig.way(0, udp((1, port), (2, 9))).is_some();
+        assert_eq!(passed, n < part, "connection {n}");
+        if passed {
+            assert!(rig.way(1, udp((2, 9), (1, port))).is_some());
+        }
+    }
+    assert_eq!(rig.dropped(), [("connections-full", part.into())]);
+    assert!(rig.way(2, udp((3, 7), (2, 9))).is_some(), "another port");
+}
+
+#[test]
+fn what_is_no_ip_packet_is_invalid() {
+    let mut rig = rig("actions=resubmit(,1)\ntable=1,ip,actions=ct(table=2)\ntable=2,ct_state=+inv,actions=2");
+    let mut igmp = frame(net(1, 2), Transport::Udp { src_port: 0, dst_port: 0 }, b"");
+    igmp[23] = 1;
+    assert_eq!(rig.way(0, igmp), Some(2), "an answer to no echo request");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Datagrams of few stations in two zones, by several ports: a connection is a pair of stations, it
+    /// begins when it is committed, and is established once it was answered.
+    #[test]
+    fn states_agree_with_a_map(
+        packets in prop::collection::vec((0..2_u16, 1..4_u8, 1..4_u8, any::<bool>(), any::<bool>()), 1..60),
+    ) {
+        // Port 1 searches in zone 0, port 2 in zone 1. A packet to UDP port 9 commits.
+        let mut rig = rig("priority=9,udp,in_port=1,tp_dst=9,actions=ct(table=1)
+            priority=8,udp,in_port=1,actions=ct(table=2)
+            priority=9,udp,in_port=2,tp_dst=9,actions=ct(table=3,zone=1)
+            priority=8,udp,in_port=2,actions=ct(table=2,zone=1)
+            table=1,ip,actions=ct(commit),resubmit(,2)
+            table=3,ip,actions=ct(commit,zone=1),resubmit(,2)
+            table=2,ct_state=+trk+new-est-rpl-inv,actions=output:3
+            table=2,ct_state=+trk+est-new-rpl-inv,actions=output:4
+            table=2,ct_state=+trk+est+rpl-new-inv,actions=normal");
+        let mut answered: HashMap<(u16, Station, Station), bool> = HashMap::new();
+        for (zone, src, dst, to_nine, from_nine) in packets {
+            let port = |is_nine| if is_nine { 9 } else { 7 };
+            let src = (src, port(from_nine));
+            let dst = (dst, port(to_nine));
+            if src == dst {
+                continue;
+            }
+            let expected = match (answered.get(&(zone, src, dst)).copied(), answered.get_mut(&(zone, dst, src))) {
+                (Some(true), _) => 4,
+                (Some(false), _) => 3,
+                (None, Some(is_answered)) => {
+                    *is_answered = true;
+                    5
+                }
+                (None, None) => {
+                    if dst.1 == 9 {
+                        answered.insert((zone, src, dst), false);
+                    }
+                    3
+                }
+            };
+            prop_assert_eq!(rig.way(zone, udp(src, dst)), Some(expected), "{:?} to {:?}", src, dst);
+        }
+    }
+}
