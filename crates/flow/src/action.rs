@@ -101,7 +101,7 @@ pub struct Ct {
     /// A connection that is new is known from now on. Without it, each of its packets is new.
     pub commit: bool,
     /// The table in which the packet goes on, with [`Field::CtState`] and [`Field::CtZone`] set. It is the
-    /// last action then. Without a table, the fields stay as they are.
+    /// last action then. In all other places both are 0 behind the search.
     pub table: Option<u8>,
     /// The zone. A connection in one zone is none in another.
     pub zone: CtZone,

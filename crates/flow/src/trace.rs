@@ -214,12 +214,13 @@ impl<C: FlowCount> Trace<'_, C> {
                 };
                 self.set(Field::CtZone, zone, u128::MAX);
                 self.say(depth, &format!("{shown}: {}", self.writer.condition(DEFAULT_PRIORITY, &found)));
-                return self.search(to, None, depth);
+                let next = self.search(to, None, depth);
+                self.untrack();
+                return next;
             }
-            Action::CtClear => {
+            Action::Ct(_) | Action::CtClear => {
                 self.say(depth, &shown);
-                self.packet.take(Field::CtState);
-                self.packet.take(Field::CtZone);
+                self.untrack();
             }
             _ => {
                 self.say(depth, &shown);
@@ -227,6 +228,12 @@ impl<C: FlowCount> Trace<'_, C> {
             }
         }
         Next::GoOn
+    }
+
+    /// Forgets the connection that was found.
+    fn untrack(&mut self) {
+        self.packet.take(Field::CtState);
+        self.packet.take(Field::CtZone);
     }
 
     fn change(&mut self, action: &Action) {
@@ -338,7 +345,7 @@ mod tests {
                 "    ct(table=1,zone=7): ct_state=new|trk",
                 "     1. ct_state=+new+trk,ct_zone=7,tcp, priority 32768",
                 "        ct(commit,zone=7)",
-                "        output:2 (packet: ct_state=new|trk,ct_zone=7,tcp)",
+                "        output:2",
             ]
         );
         let known = trace(flows, "tcp,ct_state=+est");

@@ -38,6 +38,14 @@ pub(super) struct Facts {
     pub(super) zone: u16,
 }
 
+impl Facts {
+    /// Sets state and zone of the packet's connection.
+    pub(super) fn set_connection(&mut self, state: u8, zone: u16) {
+        self.connection = state;
+        self.zone = zone;
+    }
+}
+
 /// The part of a head that has a field.
 #[derive(Clone, Copy, Debug)]
 struct Place {

@@ -132,7 +132,7 @@ impl Run<'_, '_> {
             }
             let state = &self.work.states[id.index()];
             let parent = state.frame;
-            let frame = Frame { flow, next: 0, depth: state.depth, table: state.table, parent, connection: None };
+            let frame = Frame { flow, next: 0, depth: state.depth, table: state.table, parent, is_untracked: false };
             self.act(packets, id, frame)
         } else {
             if state.frame == NO_FRAME && !state.is_sent {
@@ -267,8 +267,7 @@ impl Run<'_, '_> {
                     true
                 }
                 Step::CtClear => {
-                    let facts = &mut self.work.states[id.index()].facts;
-                    (facts.connection, facts.zone) = (0, 0);
+                    self.work.states[id.index()].facts.set_connection(0, 0);
                     true
                 }
                 Step::Goto(table) => return self.call(id, frame, is_last, *table, None),
@@ -288,16 +287,16 @@ impl Run<'_, '_> {
         if state.frame == NO_FRAME {
             return None;
         }
-        let mut frame = self.work.frames.pop(state.frame);
+        let frame = self.work.frames.pop(state.frame);
         state.frame = frame.parent;
-        if let Some(before) = frame.connection.take() {
-            (state.facts.connection, state.facts.zone) = before;
+        if frame.is_untracked {
+            state.facts.set_connection(0, 0);
         }
-        Some(frame)
+        Some(Frame { is_untracked: false, ..frame })
     }
 
-    /// Searches for the connection of a packet. If it goes on in another table, that table sees the
-    /// connection, and the lists that wait for it do not.
+    /// Searches for the connection of a packet. If the packet goes on in another table, that table sees the
+    /// connection. As in OvS, nobody else does: neither the actions behind, nor lists that wait.
     fn connect(&mut self, packets: &mut Packets<'_>, id: PacketId, ct: &Ct) -> Result<(), Reason> {
         let zone = match ct.zone {
             CtZone::Number(zone) => zone,
@@ -311,9 +310,10 @@ impl Run<'_, '_> {
         let found = ct::track(connections, packets, id, &headers[id.index()], before, zone, ct.commit)?;
         tracked[id.index()] = found;
         if ct.table.is_some() {
-            let facts = (state.facts.connection, state.facts.zone);
-            frames.keep_connection(state.frame, facts);
-            (state.facts.connection, state.facts.zone) = (found.state, zone);
+            frames.untrack(state.frame);
+            state.facts.set_connection(found.state, zone);
+        } else {
+            state.facts.set_connection(0, 0);
         }
         Ok(())
     }

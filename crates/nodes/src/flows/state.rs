@@ -75,9 +75,8 @@ pub(super) struct Frame {
     pub(super) table: u8,
     /// The list that waits for this one.
     pub(super) parent: u32,
-    /// State and zone of the packet's connection that the list has when it goes on, after a search that
-    /// this list does not see.
-    pub(super) connection: Option<(u8, u16)>,
+    /// The packet has no connection when the list goes on: only a called table sees the one that was found.
+    pub(super) is_untracked: bool,
 }
 
 /// The lists of all packets of a turn. Each packet has few, so they share one memory.
@@ -98,10 +97,10 @@ impl Frames {
         u32::try_from(self.frames.len() - 1).unwrap_or(NO_FRAME)
     }
 
-    /// Has a list that waits go on with this state and zone of a connection, unless it does so already.
-    pub(super) fn keep_connection(&mut self, at: u32, connection: (u8, u16)) {
+    /// Has a list that waits go on without a connection.
+    pub(super) fn untrack(&mut self, at: u32) {
         if let Some(frame) = self.frames.get_mut(at as usize).filter(|_| at != NO_FRAME) {
-            frame.connection.get_or_insert(connection);
+            frame.is_untracked = true;
         }
     }
 

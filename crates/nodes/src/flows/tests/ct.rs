@@ -110,12 +110,13 @@ fn a_zone_knows_nothing_of_another() {
 fn lists_that_wait_do_not_see_the_connection() {
     let mut rig = rig("ip,actions=resubmit(,1),resubmit(,2)
         table=1,ip,actions=ct(table=3)
-        table=3,ct_state=+trk,actions=3
+        table=3,ip,ct_state=+trk,actions=3,ct(commit),resubmit(,4)
+        table=4,ct_state=0,ct_zone=0,actions=in_port
         table=2,ct_state=0,actions=2
         table=2,priority=9,ct_state=+trk,actions=4");
     let got = rig.send(vec![Carried::plain(0, udp((1, 7), (2, 9)))]);
     let got: Vec<_> = got.iter().map(Vec::len).collect();
-    assert_eq!(got, [0, 1, 1, 0, 0]);
+    assert_eq!(got, [1, 1, 1, 0, 0]);
 }
 
 #[test]
@@ -198,8 +199,8 @@ proptest! {
             priority=8,udp,in_port=1,actions=ct(table=2)
             priority=9,udp,in_port=2,tp_dst=9,actions=ct(table=3,zone=1)
             priority=8,udp,in_port=2,actions=ct(table=2,zone=1)
-            table=1,ip,actions=ct(commit),resubmit(,2)
-            table=3,ip,actions=ct(commit,zone=1),resubmit(,2)
+            table=1,ip,actions=resubmit(,2),ct(commit)
+            table=3,ip,actions=resubmit(,2),ct(commit,zone=1)
             table=2,ct_state=+trk+new-est-rpl-inv,actions=output:3
             table=2,ct_state=+trk+est-new-rpl-inv,actions=output:4
             table=2,ct_state=+trk+est+rpl-new-inv,actions=normal");

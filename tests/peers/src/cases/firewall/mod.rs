@@ -20,7 +20,7 @@ mod exchange;
 mod guests;
 mod kernel;
 mod known;
-mod packet;
+pub(super) mod packet;
 mod policy;
 mod sequence;
 

@@ -6,8 +6,10 @@
 //! | `packets` | the same packets: both send the same frames to the same ports, and count the same |
 //! | `rules` | random flows for these packets |
 //! | `counts` | the counters of both |
+//! | `connections` | packets of connections, and the state that both find |
 //! | `differences` | packets that Open vSwitch changes in another way, with reasons |
 
+mod connections;
 mod counts;
 mod differences;
 mod lines;
@@ -25,6 +27,7 @@ pub(super) fn tests() -> Vec<Test> {
     beside_others(vec![
         Test::new("flows_ovs", &[Need::PlainOvs], lines::same_lines),
         Test::new("flows_ovs_packets", &[Need::PlainOvs], packets::same_packets),
+        Test::new("flows_ovs_connections", &[Need::PlainOvs], connections::same_states),
     ])
 }
 

@@ -55,7 +55,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 const SHOWN: usize = 4;
 
 /// Frames that each port has got.
-type Outputs = Vec<Vec<Vec<u8>>>;
+pub(super) type Outputs = Vec<Vec<Vec<u8>>>;
 
 /// The differences of a seed, and the first of them as text.
 #[derive(Default)]
@@ -65,7 +65,7 @@ struct Report {
 }
 
 /// The ends of a switch's ports.
-struct Ends {
+pub(super) struct Ends {
     ends: Vec<Box<dyn End>>,
     /// Markers that a batch takes. Our worker sends changed packets behind the first one that it has
     /// received with them.
@@ -73,36 +73,63 @@ struct Ends {
     next: u32,
 }
 
+/// Both switches, with four ports each.
+pub(super) struct Both<'l> {
+    pub(super) ovs: PlainOvs<'l>,
+    pub(super) theirs: Ends,
+    pub(super) switch: Switch<'l>,
+    pub(super) ours: Ends,
+}
+
+impl<'l> Both<'l> {
+    pub(super) fn start(lab: &'l Lab<'l>) -> Result<Self> {
+        let mut ovs = PlainOvs::start(lab)?;
+        ovs.add_bridge("br0")?;
+        for (number, port) in (1..).zip(PORTS) {
+            ovs.add_stream(
+                "br0",
+                port,
+                &[
+                    "--".to_owned(),
+                    "set".to_owned(),
+                    "Interface".to_owned(),
+                    port.to_owned(),
+                    format!("ofport_request={number}"),
+                ],
+            )?;
+        }
+        ovs.wait_bridge()?;
+        let mut theirs = Ends { ends: Vec::new(), markers: 1, next: 0 };
+        for port in PORTS {
+            theirs.ends.push(Box::new(Stream::connect(&ovs.wait_stream(port)?)?));
+        }
+        let mut text = Switch::configuration(lab, &["vm1", "vm2", "vm3", "vm4"].map(Port::new), &[], &[])?;
+        // The packets move stations from port to port, as no network does.
+        text += "loop-protection = false\n";
+        let mut switch = Switch::spawn_with(lab, &[], &text)?;
+        switch.wait_ready()?;
+        let mut ours = Ends { ends: Vec::new(), markers: 2, next: 0 };
+        for port in ["vm1", "vm2", "vm3", "vm4"] {
+            ours.ends.push(Box::new(Embedded::connect(&lab.socket(port))?));
+        }
+        Ok(Both { ovs, theirs, switch, ours })
+    }
+
+    /// Loads a file of flows into both.
+    pub(super) fn load(&self, lab: &Lab, text: &str) -> Result<()> {
+        let file = lab.log("flows");
+        fs::write(&file, format!("{MARKER_FLOW}\n{text}"))?;
+        let path = file.display().to_string();
+        self.ovs.flows(&["del-flows"], &[])?;
+        self.ovs.flows(&["add-flows"], &[&path])?;
+        self.switch.flow(&["replace", "lan", "/dev/null"])?;
+        self.switch.flow(&["replace", "lan", &path])?;
+        Ok(())
+    }
+}
+
 pub(super) fn same_packets(lab: &Lab) -> Result<()> {
-    let mut ovs = PlainOvs::start(lab)?;
-    ovs.add_bridge("br0")?;
-    for (number, port) in (1..).zip(PORTS) {
-        ovs.add_stream(
-            "br0",
-            port,
-            &[
-                "--".to_owned(),
-                "set".to_owned(),
-                "Interface".to_owned(),
-                port.to_owned(),
-                format!("ofport_request={number}"),
-            ],
-        )?;
-    }
-    ovs.wait_bridge()?;
-    let mut theirs = Ends { ends: Vec::new(), markers: 1, next: 0 };
-    for port in PORTS {
-        theirs.ends.push(Box::new(Stream::connect(&ovs.wait_stream(port)?)?));
-    }
-    let mut text = Switch::configuration(lab, &["vm1", "vm2", "vm3", "vm4"].map(Port::new), &[], &[])?;
-    // The packets move stations from port to port, as no network does.
-    text += "loop-protection = false\n";
-    let mut switch = Switch::spawn_with(lab, &[], &text)?;
-    switch.wait_ready()?;
-    let mut ours = Ends { ends: Vec::new(), markers: 2, next: 0 };
-    for port in ["vm1", "vm2", "vm3", "vm4"] {
-        ours.ends.push(Box::new(Embedded::connect(&lab.socket(port))?));
-    }
+    let mut both = Both::start(lab)?;
     let new = new_seed()?;
     let seeds = if lab.machine.long { LONG } else { 1 };
     for seed in KEPT.iter().copied().chain(new..new + seeds) {
@@ -110,33 +137,21 @@ pub(super) fn same_packets(lab: &Lab) -> Result<()> {
         let mut outputs = 0;
         let mut report = Report::default();
         for kind in KINDS.into_iter().cycle().take(FILES) {
-            outputs += compare(lab, &mut random, kind, &mut report, (&ovs, &mut theirs), (&switch, &mut ours))?;
+            outputs += compare(lab, &mut random, kind, &mut report, &mut both)?;
         }
         ensure!(report.wrong == 0, "seed {seed}: {} differences:\n{}", report.wrong, report.text);
         ensure!(outputs > 5000, "seed {seed}: only {outputs} outputs are a weak test");
         say!("  seed {seed}: {outputs} outputs are the same");
     }
-    switch.end()
+    both.switch.end()
 }
 
 /// Loads a file of flows into both switches, and compares outputs and counters. Returns the number of
 /// outputs.
-fn compare(
-    lab: &Lab,
-    random: &mut Random,
-    kind: Actions,
-    report: &mut Report,
-    (ovs, theirs): (&PlainOvs<'_>, &mut Ends),
-    (switch, ours): (&Switch<'_>, &mut Ends),
-) -> Result<usize> {
-    let text = format!("{MARKER_FLOW}\n{}", rules::file(random, kind));
-    let file = lab.log("flows");
-    fs::write(&file, &text)?;
-    let path = file.display().to_string();
-    ovs.flows(&["del-flows"], &[])?;
-    ovs.flows(&["add-flows"], &[&path])?;
-    switch.flow(&["replace", "lan", "/dev/null"])?;
-    switch.flow(&["replace", "lan", &path])?;
+fn compare(lab: &Lab, random: &mut Random, kind: Actions, report: &mut Report, both: &mut Both<'_>) -> Result<usize> {
+    let text = rules::file(random, kind);
+    both.load(lab, &text)?;
+    let Both { ovs, theirs, switch, ours } = both;
     let (batch, packets) = if kind == Actions::Normal { (1, PACKETS_WITH_NORMAL) } else { (BATCH, PACKETS) };
     // OvS's bridge learns stations by VLAN, and ours, without VLANs, does not. Behind `strip_vlan`, OvS sees
     // no second tag unless `vlan-limit` is set.
@@ -261,7 +276,7 @@ fn any_frame(random: &mut Random, number: usize, most_tags: u64) -> Vec<u8> {
 
 impl Ends {
     /// Sends packets into a port, and returns all outputs.
-    fn pass(&mut self, port: usize, frames: &[Vec<u8>]) -> Result<Outputs> {
+    pub(super) fn pass(&mut self, port: usize, frames: &[Vec<u8>]) -> Result<Outputs> {
         for frame in frames {
             self.ends[port].send(frame)?;
         }
@@ -295,6 +310,6 @@ impl Ends {
 }
 
 /// Returns the bytes of a frame as text.
-fn hex(frame: &[u8]) -> String {
+pub(super) fn hex(frame: &[u8]) -> String {
     frame.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
