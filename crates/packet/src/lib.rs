@@ -53,9 +53,9 @@ pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
 pub use slot::{HEAD, HEADROOM, PacketVlan, SourceQueueId};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
-    Arena, AtTurnEnd, BodyCount, ChangedPackets, DropTally, InputRules, KeptPackets, MIN_HEADROOM, NoteMark, Observer,
-    ObserverId, Outside, Packets, PrependError, Rcu, RcuCell, RcuReader, Served, Settings, Step, StepKind, StripError,
-    Turn, TurnWatch,
+    Arena, AtTurnEnd, BodyCount, ChangedPackets, Decision, DropTally, InputRules, KeptPackets, MIN_HEADROOM, NoteMark,
+    Observer, ObserverId, Outside, Packets, PrependError, Rcu, RcuCell, RcuReader, Served, Settings, Step, StepKind,
+    StripError, Turn, TurnWatch,
 };
 pub use unfinished::{unfinished, unfinished_ip};
 

@@ -10,6 +10,7 @@ use straightline_capture::trace::{
     Change, Happened, MAX_TRACES, PacketHead, PassedStep, TraceEvent, TraceObserver, TraceReader, Wanted, change,
 };
 use straightline_graph::{EpollWaiter, Mailbox, Observation};
+use straightline_nodes::{Decided, FirewallControl};
 use straightline_packet::{ObserverId, StepKind};
 
 use crate::Switch;
@@ -19,6 +20,7 @@ use crate::api::{
 };
 use crate::capture::{Clock, check_ports, interfaces, timer};
 use crate::captures::Session;
+use crate::running::Running;
 
 /// The most packets of a trace.
 const MAX_COUNT: u32 = 10_000;
@@ -56,7 +58,8 @@ impl Switch {
         let answer = Trace { ports: session.names.clone() };
         let told = vec![true; session.names.len()];
         // Dropping the stream ends what has begun.
-        let stream = TraceStream { id, session, timer, workers, told, left: *count };
+        let running = Arc::clone(&self.running);
+        let stream = TraceStream { id, session, running, timer, workers, told, left: *count };
         for (worker, observer) in stream.workers.iter().zip(observers) {
             worker.mailbox.observe(Observation::Begin(id, Box::new(observer)));
             worker.waiter.wake();
@@ -80,6 +83,7 @@ struct TracedWorker {
 struct TraceStream {
     id: ObserverId,
     session: Arc<Session>,
+    running: Arc<Running>,
     timer: OwnedFd,
     workers: Vec<TracedWorker>,
     /// For each interface, whether the client knows that its port is there.
@@ -95,6 +99,7 @@ impl Stream for TraceStream {
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
         let clock = Clock::now();
+        let rules = self.running.now().tables.get::<FirewallControl>("firewall", "ports");
         while self.left > 0 {
             if output.len() >= MAX_FILL {
                 // The timer stays readable, so the rest follows at once.
@@ -105,7 +110,7 @@ impl Stream for TraceStream {
             let Some((_, at)) = times.min() else { break };
             let Some(worker) = self.workers.get_mut(at) else { break };
             let session = &self.session;
-            let packet = worker.reader.next(|trace| packet(trace, session, at, &clock));
+            let packet = worker.reader.next(|trace| packet(trace, session, rules.as_deref(), at, &clock));
             if let Some(packet) = packet {
                 append(output, &TraceLine::Packet(Box::new(packet)));
                 self.left -= 1;
@@ -144,7 +149,13 @@ fn append(output: &mut Vec<u8>, line: &TraceLine) {
 }
 
 /// Returns a packet with its way, as the client gets it.
-fn packet(trace: &straightline_capture::trace::Trace, session: &Session, worker: usize, clock: &Clock) -> TracedPacket {
+fn packet(
+    trace: &straightline_capture::trace::Trace,
+    session: &Session,
+    rules: Option<&FirewallControl>,
+    worker: usize,
+    clock: &Clock,
+) -> TracedPacket {
     let first = trace.heads.first();
     let port_name = |event: &&TraceEvent| session.name_of(event.port);
     let mut delivered: Vec<String> = Vec::new();
@@ -169,7 +180,7 @@ fn packet(trace: &straightline_capture::trace::Trace, session: &Session, worker:
         length: first.map_or(0, |head| head.len),
         gso_size: trace.gso_size,
         skipped: trace.skipped,
-        steps: (0..trace.steps.len()).map(|at| step(trace, session, at)).collect(),
+        steps: (0..trace.steps.len()).map(|at| step(trace, session, rules, at)).collect(),
         more_steps: trace.more_steps.into(),
         delivered,
         dropped,
@@ -182,7 +193,12 @@ fn summary(head: &PacketHead) -> String {
 }
 
 /// Returns a step, with what happened to the packet in it.
-fn step(trace: &straightline_capture::trace::Trace, session: &Session, at: usize) -> TracedStep {
+fn step(
+    trace: &straightline_capture::trace::Trace,
+    session: &Session,
+    rules: Option<&FirewallControl>,
+    at: usize,
+) -> TracedStep {
     let passed: &PassedStep = &trace.steps[at];
     let before = trace.head_after(at.checked_sub(1));
     let mut actions = Vec::new();
@@ -202,6 +218,11 @@ fn step(trace: &straightline_capture::trace::Trace, session: &Session, at: usize
             Happened::Delivered => TraceAction::Delivered { port },
             Happened::Dropped(reason) => TraceAction::Dropped { port, reason: reason.name().to_owned() },
             Happened::Segmented(segments) => TraceAction::Segmented { port, segments },
+            Happened::Decided(decision) => match rules.and_then(|rules| rules.decision(event.port, decision)) {
+                Some(Decided { allowed, rule }) => TraceAction::Decided { port, allowed, rule },
+                // The port has other rules by now.
+                None => continue,
+            },
         });
     }
     let after = trace.head_after(Some(at));

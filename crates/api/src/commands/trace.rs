@@ -131,6 +131,15 @@ pub enum TraceAction {
         /// The number of segments.
         segments: u32,
     },
+    /// A rule of a port's groups decided about it, or had allowed its connection.
+    Decided {
+        /// The port.
+        port: String,
+        /// Whether the rule allows it. Its connection may still refuse it.
+        allowed: bool,
+        /// The rule, with its group.
+        rule: String,
+    },
     /// A node sent it to several further steps.
     Copied {
         /// The number of steps.
@@ -240,6 +249,9 @@ fn action(action: &TraceAction) -> String {
         TraceAction::Delivered { port } => format!("delivered by {port}"),
         TraceAction::Dropped { port, reason } => format!("dropped: {reason}, counted by {port}"),
         TraceAction::Segmented { port, segments } => format!("segmented by {port}: {segments} segments"),
+        TraceAction::Decided { port, allowed, rule } => {
+            format!("{} at {port}, {rule}", if *allowed { "allowed" } else { "denied" })
+        }
         TraceAction::Copied { copies } => format!("sent {copies} ways"),
         TraceAction::TagPushed { vlan } => format!("tag of VLAN {vlan} added"),
         TraceAction::TagPopped { vlan } => format!("tag of VLAN {vlan} removed"),

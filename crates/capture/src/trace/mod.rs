@@ -13,7 +13,7 @@ use std::fmt;
 
 use az::SaturatingAs;
 
-use straightline_packet::{PortIndex, Reason, StepKind, Turn};
+use straightline_packet::{Decision, PortIndex, Reason, StepKind, Turn};
 
 pub use change::{Change, change};
 pub use observer::{TraceObserver, Wanted};
@@ -98,6 +98,8 @@ pub enum Happened {
     Dropped(Reason),
     /// The port has delivered it as so many segments.
     Segmented(u32),
+    /// A rule of the port has decided about it.
+    Decided(Decision),
 }
 
 /// The first bytes of a packet at some point of its way, and its length there.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use az::SaturatingAs;
 use straightline_graph::clock::cycles;
-use straightline_packet::{MAX_BATCH, Observer, PacketId, PortIndex, Reason, Step, Turn};
+use straightline_packet::{Decision, MAX_BATCH, Observer, PacketId, PortIndex, Reason, Step, Turn};
 
 use super::pool::{TracePool, TraceReader, pool};
 use super::{Happened, MAX_TRACES, Trace, head_of};
@@ -161,6 +161,10 @@ impl Observer for TraceObserver {
 
     fn segmented(&mut self, turn: &Turn<'_>, port: PortIndex, id: PacketId, segments: u32) {
         self.add(turn, port, id, Happened::Segmented(segments));
+    }
+
+    fn decided(&mut self, turn: &Turn<'_>, port: PortIndex, id: PacketId, decision: Decision) {
+        self.add(turn, port, id, Happened::Decided(decision));
     }
 
     fn passed(&mut self, turn: &Turn<'_>, step: &Step<'_>, ids: &[PacketId]) {

@@ -12,7 +12,7 @@ use straightline_firewall::{
 };
 use straightline_graph::clock::{cycles, whole_seconds};
 use straightline_graph::{NodeControl, Rows, TableEvent, TableView};
-use straightline_packet::{IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
+use straightline_packet::{self as packet, IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
 use straightline_wire::MacAddr;
 
 use crate::MacPrefix;
@@ -236,6 +236,16 @@ impl FirewallControl {
         let state = self.lock();
         let (_, rules) = state.ports.iter().find(|(index, _)| *index == port)?;
         let rule = rules.policy.rule(rules.policy.explain(flow));
+        Some(Decided { allowed: rule.allows(), rule: rule.to_string() })
+    }
+
+    /// Returns a decision that a worker has told an observer. `None`: the port has other rules by now.
+    #[must_use]
+    pub fn decision(&self, port: PortIndex, decision: packet::Decision) -> Option<Decided> {
+        let state = self.lock();
+        let (_, rules) = state.ports.iter().find(|(index, _)| *index == port)?;
+        let is_present = rules.generation == decision.generation;
+        let rule = is_present.then(|| rules.policy.rule(RuleIndex(decision.rule)))?;
         Some(Decided { allowed: rule.allows(), rule: rule.to_string() })
     }
 

@@ -8,7 +8,7 @@ use straightline_conntrack::{
 };
 use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER, Verdicts};
 use straightline_graph::Departs;
-use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
+use straightline_packet::{self as packet, Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
 use straightline_wire::{EtherType, IpProtocol};
 
 use super::control::{Denial, PortRules, Rules};
@@ -41,6 +41,8 @@ pub(super) struct Work {
     found: [Option<Entry>; TOGETHER],
     /// Packets that rules decide about.
     asking: Vec<usize>,
+    /// Packets whose connection the present policy has ended, and its rule.
+    ended: Vec<(usize, RuleIndex)>,
     /// Fragments that may pass: a first one with its connection, or a further one.
     fragments: Vec<(usize, Option<Entry>)>,
     columns: Box<Keys>,
@@ -74,6 +76,7 @@ impl Work {
             other_keys: Vec::with_capacity(TOGETHER),
             found: [None; TOGETHER],
             asking: Vec::with_capacity(MAX_BATCH),
+            ended: Vec::with_capacity(MAX_BATCH),
             fragments: Vec::with_capacity(MAX_BATCH),
             columns: Box::new(Keys::new()),
             verdicts: [RuleIndex::default(); MAX_BATCH],
@@ -89,6 +92,7 @@ impl Work {
         self.keys.clear();
         self.transports.clear();
         self.fragments.clear();
+        self.ended.clear();
     }
 
     /// Returns the reasons of the packets that dropped, and go back to their ring with others.
@@ -193,6 +197,39 @@ impl<'a> Run<'a> {
         if !self.work.fragments.is_empty() {
             self.follow_fragments(packets, batch);
         }
+        if packets.is_observed() {
+            self.tell(packets);
+        }
+    }
+
+    /// Tells observers which rules have decided: now, or about the connections of these packets.
+    #[cold]
+    fn tell(&self, packets: &mut Packets<'_>) {
+        let Work { ids, facts, decisions, plain, keys, asking, ended, verdicts, .. } = &*self.work;
+        let generation = self.own.generation;
+        let mut tell = |at: usize, rule: u32| {
+            packets.note_decision(self.port, ids[at], packet::Decision { generation, rule });
+        };
+        asking
+            .iter()
+            .zip(verdicts)
+            .chain(ended.iter().map(|(at, rule)| (at, rule)))
+            .for_each(|(at, rule)| tell(*at, rule.0));
+        let known = |at: &usize| decisions[*at] == Decision::Pass && !asking.contains(at);
+        let plain = plain.iter().zip(keys).map(|(at, key)| (*at, *key));
+        let others = facts.iter().enumerate().take(ids.len()).filter_map(|(at, facts)| match (*facts)? {
+            Facts::Packet(flow) => Some((at, flow.key(self.port.0, self.sender))),
+            Facts::Error { about, .. } => Some((at, about.key(self.port.0, other(self.sender)))),
+            _ => None,
+        });
+        let plain = plain.filter(|(at, _)| facts[*at].is_none());
+        for (at, key) in plain.chain(others).filter(|(at, _)| known(at)) {
+            let entry = self.rules.table.find_one(&key, self.now);
+            let entry = entry.filter(|entry| !entry.is_stale(generation));
+            if let Some(rule) = entry.and_then(|entry| self.rules.table.rule(entry)) {
+                tell(at, rule);
+            }
+        }
     }
 
     /// Reads packets. Those that are plain follow their connections.
@@ -281,7 +318,7 @@ impl<'a> Run<'a> {
     /// Has a packet follow its connection.
     fn follow(&mut self, flow: &Flow, found: Option<Entry>, at: usize) -> Decision {
         let Some(entry) = found else { return Decision::Ask };
-        let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow) } else { Some(entry) };
+        let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow, at) } else { Some(entry) };
         let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
         match self.rules.table.advance(entry, self.sender, &flow.transport(), self.now) {
             Verdict::Pass(_) => {
@@ -328,7 +365,7 @@ impl<'a> Run<'a> {
 
     /// Has the present policy decide about a connection, as if its first packet came now. One that it
     /// denies ends.
-    fn renew(&self, entry: Entry, flow: &Flow) -> Option<Entry> {
+    fn renew(&mut self, entry: Entry, flow: &Flow, at: usize) -> Option<Entry> {
         let table = &self.rules.table;
         let opener = entry.direction().opener();
         let direction = if opener == Side::Local { Direction::Out } else { Direction::In };
@@ -342,6 +379,7 @@ impl<'a> Run<'a> {
             return table.renew(entry, self.own.generation, rule.0);
         }
         table.end(entry);
+        self.work.ended.push((at, rule));
         None
     }
 

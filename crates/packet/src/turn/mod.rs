@@ -46,7 +46,7 @@ pub use drop_tally::DropTally;
 pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
 pub use intake::InputRules;
 pub use kept::KeptPackets;
-pub use observe::{NoteMark, Observer, ObserverId};
+pub use observe::{Decision, NoteMark, Observer, ObserverId};
 pub use packets::Packets;
 pub use rcu::{Rcu, RcuCell, RcuReader};
 pub use step::{Step, StepKind};

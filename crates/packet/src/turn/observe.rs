@@ -41,6 +41,9 @@ pub trait Observer: Send {
     /// the packet's delivery.
     fn segmented(&mut self, _turn: &Turn<'_>, _port: PortIndex, _id: PacketId, _segments: u32) {}
 
+    /// A rule has decided about a packet: the rule of this index of a generation of the port's rules.
+    fn decided(&mut self, _turn: &Turn<'_>, _port: PortIndex, _id: PacketId, _decision: Decision) {}
+
     /// A step of the graph has run for these packets. All calls about its other events came before.
     /// An input's packets are those that it received.
     fn passed(&mut self, _turn: &Turn<'_>, _step: &Step<'_>, _ids: &[PacketId]) {}
@@ -49,6 +52,15 @@ pub trait Observer: Send {
     /// [`Turn::departs`] tells which packets went back to their source's ring: for them, nothing
     /// has happened.
     fn turn_ended(&mut self, turn: &Turn<'_>);
+}
+
+/// The rule that has decided about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Generation of the rules.
+    pub generation: u32,
+    /// Index of the rule.
+    pub rule: u32,
 }
 
 /// The identity of an observer, for its removal.
@@ -75,6 +87,7 @@ enum Event {
     Delivered,
     Dropped(Reason),
     Segmented(u32),
+    Decided(Decision),
 }
 
 /// The number of notes at a moment, for [`Packets::forget_notes`].
@@ -133,6 +146,14 @@ impl Packets<'_> {
     pub(crate) fn note_dropped(&mut self, port: PortIndex, ids: &[PacketId], reason: Reason) {
         if self.is_observed() {
             ids.iter().for_each(|&id| self.note(Note { port, id, event: Event::Dropped(reason) }));
+        }
+    }
+
+    /// Notes that a rule of a port has decided about a packet.
+    #[inline]
+    pub fn note_decision(&mut self, port: PortIndex, id: PacketId, decision: Decision) {
+        if self.is_observed() {
+            self.note(Note { port, id, event: Event::Decided(decision) });
         }
     }
 
@@ -222,6 +243,9 @@ impl Turn<'_> {
                     }
                     Event::Segmented(segments) => {
                         batch.ids().iter().for_each(|&id| observer.segmented(turn, port, id, segments));
+                    }
+                    Event::Decided(decision) => {
+                        batch.ids().iter().for_each(|&id| observer.decided(turn, port, id, decision));
                     }
                 });
             }

@@ -4,8 +4,11 @@ use std::net::Ipv4Addr;
 
 use straightline_config::{Config, Group, NativeVlan, PortRules, PortVlans, VlanRole};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::api::{ConnectionsRequest, EventKind, ExplainRequest, SetGroupRequest, SetGroupsRequest};
-use straightline_testing::{BROADCAST, Rig, bridge, mac, nothing, patch, rig, send, take, wait_event};
+use straightline_switch::api::{
+    ConnectionsRequest, EventKind, ExplainRequest, SetGroupRequest, SetGroupsRequest, Stream, TraceAction, TraceLine,
+    TraceRequest,
+};
+use straightline_testing::{BROADCAST, Rig, bridge, mac, nothing, patch, rig, send, take, wait_event, wait_until};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{EtherType, MacAddr, VlanId, vlan};
 
@@ -213,4 +216,48 @@ fn clients_set_groups_of_ports_that_have_none_in_the_file() {
     set("p1", &[]).expect("no groups");
     expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
     rig.switch.set_group(&delete).expect("nobody has it");
+}
+
+/// Returns the rules that a trace names: the port, whether it allows the packet, and its text.
+fn traced(stream: &mut dyn Stream) -> Vec<(String, bool, String)> {
+    let mut rules = Vec::new();
+    wait_until("the packet is traced", || {
+        let mut output = Vec::new();
+        stream.fill(&mut output);
+        let lines =
+            output.split_inclusive(|byte| *byte == b'\n').map(|line| serde_json::from_slice(line).expect("a line"));
+        let packets: Vec<_> = lines.collect();
+        for line in &packets {
+            let TraceLine::Packet(packet) = line else { continue };
+            for action in packet.steps.iter().flat_map(|step| &step.actions) {
+                if let TraceAction::Decided { port, allowed, rule } = action {
+                    rules.push((port.clone(), *allowed, rule.clone()));
+                }
+            }
+        }
+        !packets.is_empty()
+    });
+    rules
+}
+
+#[test]
+fn a_trace_names_the_rules_that_decided() {
+    let rig = guarded(&[(0, &[], &["udp 53 to any name ask"]), (1, &["udp 53 from 10.0.0.1", "udp 54 from any"], &[])]);
+    let mut guests = guests(&rig);
+    let request =
+        TraceRequest { ports: vec!["p0".to_owned(), "p1".to_owned(), "p2".to_owned()], count: 10, filter: None };
+    let (_, mut stream) = rig.switch.trace(&request).expect("a trace");
+    let ask = ("p0".to_owned(), true, "rule 1 of \"out\" in group \"g0\": udp 53 to any name ask".to_owned());
+    let asked = ("p1".to_owned(), true, "rule 1 of \"in\" in group \"g1\": udp 53 from 10.0.0.1".to_owned());
+    // The first packet, a further one, and the answer.
+    for (from, frame) in [(0, udp([0, 9], [1, 53])), (0, udp([0, 9], [1, 53])), (1, udp([1, 53], [0, 9]))] {
+        send(&mut guests[from], &frame);
+        let mut rules = traced(&mut *stream);
+        rules.sort();
+        assert_eq!(rules, [ask.clone(), asked.clone()], "from p{from}");
+    }
+    send(&mut guests[0], &udp([0, 9], [1, 54]));
+    assert_eq!(traced(&mut *stream), [("p0".to_owned(), false, "no rule of \"out\" allows it".to_owned())]);
+    send(&mut guests[2], &udp([2, 9], [1, 53]));
+    assert_eq!(traced(&mut *stream), [("p1".to_owned(), false, "no rule of \"in\" allows it".to_owned())]);
 }
