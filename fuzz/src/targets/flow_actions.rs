@@ -56,8 +56,9 @@ struct Read {
     flows: Vec<Flow>,
 }
 
-/// Reads flows. `None` if the model does not know the way of packets: meters depend on the time, and of
-/// several conjunctions any may be taken. A flow has one call at most, so that there are few rounds.
+/// Reads flows. `None` if the model does not know the way of packets: meters and connections depend on
+/// packets before, and of several conjunctions any may be taken. A flow has one call at most, so that there
+/// are few rounds.
 fn read(text: &str) -> Option<Read> {
     let mut ports = PortTable::default();
     ports.update(["1", "2", "3", "4"]);
@@ -68,7 +69,9 @@ fn read(text: &str) -> Option<Read> {
     let is_known = |flow: &Flow| {
         let calls =
             flow.actions.iter().filter(|action| matches!(action, Action::Resubmit { .. } | Action::GotoTable(_)));
-        let unknown = |action: &Action| matches!(action, Action::Meter(_) | Action::Conjunction { .. });
+        let unknown = |action: &Action| {
+            matches!(action, Action::Meter(_) | Action::Conjunction { .. } | Action::Ct(_) | Action::CtClear)
+        };
         calls.count() <= 1 && !flow.actions.iter().any(unknown)
     };
     (flows.len() <= MOST_FLOWS && flows.iter().all(is_known)).then_some(Read { requests, flows })
