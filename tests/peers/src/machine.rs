@@ -38,6 +38,8 @@ pub(crate) enum Need {
     Nat,
     /// nftables with connection tracking, in network namespaces.
     Nftables,
+    /// A port scanner, a browser and a web server, in network namespaces.
+    Nmap,
     /// The Debian package, and a system on which it can be tried.
     Package,
 }
@@ -105,6 +107,7 @@ impl Machine {
             Need::Captures => lacks(&["tshark", "tcpdump"]),
             Need::Nat => lacks(&["nft", "dnsmasq"]),
             Need::Nftables => lacks(&["ip", "nft"]).or_else(net::cannot).or_else(net::cannot_track),
+            Need::Nmap => lacks(&["ip", "ss", "nmap", "curl", "busybox"]).or_else(net::cannot),
             Need::Package => lacks(&["dpkg", "dpkg-deb", "adduser", "setpriv", "nsenter", "unshare"])
                 .or_else(net::cannot)
                 .or_else(|| self.package().err().map(|error| format!("{error:#}"))),

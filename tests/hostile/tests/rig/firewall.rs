@@ -1,48 +1,54 @@
 //! Attacks on the groups of ports: from other stations, and from the guest whose packets they limit.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hostile::repeats;
 use hostile::scene::measure_gap;
-use straightline_config::Group;
+use straightline_config::{Config, Group};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_testing::{Rig, Victims, arrived, bridge, mac, noise, patch, rig, send, wait_all_back, wait_until};
+use straightline_switch::api::EventKind;
+use straightline_testing::{
+    PATIENCE, Rig, Victims, arrived, bridge, mac, noise, patch, rig, send, wait_all_back, wait_event, wait_until,
+};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::vlan;
 
 /// Ports on one bridge. The target and the quiet guest have groups.
-const ATTACKER: usize = 0;
-const TARGET: usize = 1;
-const QUIET: usize = 2;
-const FRIEND: usize = 3;
+pub(crate) const ATTACKER: usize = 0;
+pub(crate) const TARGET: usize = 1;
+pub(crate) const QUIET: usize = 2;
+pub(crate) const FRIEND: usize = 3;
+
+/// Connections that begin during a flood. The friend's part of a share has space for those of all floods.
+const CONNECTED: usize = 4;
 
 /// The target's share of connections.
 const SHARE: u32 = 64;
 
 /// Ports 4 and 5, the victims', are patched, and have groups too. All ports have one worker.
-struct Lan {
-    rig: Rig,
-    guests: Vec<Guest>,
+pub(crate) struct Lan {
+    pub(crate) rig: Rig,
+    pub(crate) guests: Vec<Guest>,
     victims: Victims,
     /// A source port that no connection has yet.
     fresh: u16,
 }
 
 /// An end of a connection: a station and its port.
-type End = (usize, u16);
+pub(crate) type End = (usize, u16);
 
-fn number(station: usize) -> u8 {
+pub(crate) fn number(station: usize) -> u8 {
     u8::try_from(station + 1).expect("few stations")
 }
 
-fn ip(station: usize) -> Ipv4Addr {
+pub(crate) fn ip(station: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, number(station))
 }
 
 /// Returns a frame between two stations that claims to come from an address.
-fn from_address(src: Ipv4Addr, stations: [usize; 2], transport: Transport, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn from_address(src: Ipv4Addr, stations: [usize; 2], transport: Transport, payload: &[u8]) -> Vec<u8> {
     let [from, to] = stations;
     let headers = Frame {
         src: mac(number(from)),
@@ -57,17 +63,17 @@ fn from_address(src: Ipv4Addr, stations: [usize; 2], transport: Transport, paylo
     [&bytes[..], payload].concat()
 }
 
-fn udp((from, src_port): End, (to, dst_port): End) -> Vec<u8> {
+pub(crate) fn udp((from, src_port): End, (to, dst_port): End) -> Vec<u8> {
     from_address(ip(from), [from, to], Transport::Udp { src_port, dst_port }, &[0x5a; 92])
 }
 
-fn tcp((from, src_port): End, (to, dst_port): End, flags: Flags, [seq, ack]: [u32; 2]) -> Vec<u8> {
+pub(crate) fn tcp((from, src_port): End, (to, dst_port): End, flags: Flags, [seq, ack]: [u32; 2]) -> Vec<u8> {
     let transport = Transport::Tcp { src_port, dst_port, seq, ack, flags, window: 8192 };
     from_address(ip(from), [from, to], transport, &[])
 }
 
 /// Returns a packet of IPv4 with another payload.
-fn with_payload(mut frame: Vec<u8>, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn with_payload(mut frame: Vec<u8>, protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame.truncate(34);
     frame[23] = protocol;
     frame[16..18].copy_from_slice(&u16::try_from(20 + payload.len()).expect("short").to_be_bytes());
@@ -83,8 +89,52 @@ fn part(frame: &[u8], id: u16, [begin, end]: [usize; 2], more: bool) -> Vec<u8> 
     part
 }
 
+/// A datagram that is on its way, and then its answer.
+struct Exchange {
+    /// Where the packet on its way comes from, and where it goes.
+    ends: [End; 2],
+    is_answer: bool,
+    is_over: bool,
+}
+
+impl Exchange {
+    const NONE: Exchange = Exchange { ends: [(0, 0), (0, 0)], is_answer: false, is_over: true };
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn begin(&mut self, guests: &mut [Guest], ends: [End; 2]) {
+        send(&mut guests[ends[0].0], &udp(ends[0], ends[1]));
+        *self = Exchange { ends, is_answer: false, is_over: false };
+    }
+
+    /// Takes what has arrived at all guests. Returns true when that was the answer.
+    fn step(&mut self, guests: &mut [Guest]) -> bool {
+        let [from, to] = self.ends;
+        let expected = udp(from, to);
+        let mut has_come = false;
+        for (at, guest) in guests.iter_mut().enumerate() {
+            let packets = arrived(guest);
+            has_come |= at == to.0 && packets.iter().any(|(_, bytes)| *bytes == expected);
+        }
+        if has_come && !self.is_answer {
+            self.begin(guests, [to, from]);
+            self.is_answer = true;
+            return false;
+        }
+        self.is_over |= has_come;
+        has_come
+    }
+}
+
 impl Lan {
-    fn new() -> Lan {
+    pub(crate) fn new() -> Lan {
+        Self::with(|_| ())
+    }
+
+    /// Starts a switch whose configuration is changed.
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Lan {
         let rig = rig(6, |config| {
             let guarded = Group::parse("guarded", &["udp 9 from any", "tcp 80 from any"], &["udp 53 to any"]);
             let victims = Group::parse("victims", &["udp 2000 from any"], &["udp 2000 to any"]);
@@ -100,6 +150,7 @@ impl Lan {
             config.firewall.timeouts = vec![("fragments", Duration::from_secs(600))];
             config.bridges.push(bridge(4));
             config.patches.push(patch(4, 5));
+            change(config);
         });
         let guests = (0..4).map(|port| rig.guest(port, &GuestOptions::default())).collect();
         let victims = Victims::start(&rig, 4, 5);
@@ -115,31 +166,45 @@ impl Lan {
     }
 
     /// Sends a packet that arrives.
-    fn passes(&mut self, from: usize, to: usize, frame: &[u8]) {
+    pub(crate) fn passes(&mut self, from: usize, to: usize, frame: &[u8]) {
         send(&mut self.guests[from], frame);
         wait_until("the packet arrives", || arrived(&mut self.guests[to]).iter().any(|(_, bytes)| bytes == frame));
     }
 
     /// Opens a connection between stations, both of which send a packet.
-    fn connects(&mut self, from: usize, to: usize, port: u16) -> [End; 2] {
+    pub(crate) fn connects(&mut self, from: usize, to: usize, port: u16) -> [End; 2] {
         self.fresh += 1;
         let ends = [(from, self.fresh), (to, port)];
         self.goes_on(ends);
         ends
     }
 
-    fn goes_on(&mut self, [one, other]: [End; 2]) {
+    pub(crate) fn goes_on(&mut self, [one, other]: [End; 2]) {
         self.passes(one.0, other.0, &udp(one, other));
         self.passes(other.0, one.0, &udp(other, one));
     }
 
-    /// Sends packets from a station as fast as the switch takes them. Others take what arrives.
-    fn flood(&mut self, what: &str, from: usize, frames: impl Iterator<Item = Vec<u8>>) {
-        let Lan { guests, victims, .. } = self;
+    /// Sends at least `count` packets from a station, as fast as the switch takes them. Meanwhile the friend
+    /// connects to the quiet guest and to the target: each answer comes while the flood goes on. Others take
+    /// what arrives.
+    fn flood(&mut self, what: &str, from: usize, count: usize, frames: impl Iterator<Item = Vec<u8>>) {
+        let Lan { guests, victims, fresh, .. } = self;
+        let mut connected = 0;
+        let end = Instant::now() + PATIENCE;
         measure_gap(victims, what, || {
-            for frame in frames {
+            let mut others = [QUIET, TARGET].into_iter().cycle();
+            let mut exchange = Exchange::NONE;
+            for (sent, frame) in frames.enumerate() {
                 send(&mut guests[from], &frame);
-                guests.iter_mut().for_each(|guest| _ = arrived(guest));
+                if exchange.is_over() && connected < CONNECTED {
+                    *fresh += 1;
+                    exchange.begin(guests, [(FRIEND, *fresh), (others.next().expect("a cycle"), 9)]);
+                }
+                connected += usize::from(exchange.step(guests));
+                if sent >= count && connected == CONNECTED {
+                    break;
+                }
+                assert!(Instant::now() < end, "{what}: {connected} connections began and were answered meanwhile");
             }
         });
         // The next packet finds buffers only once the flood is over.
@@ -149,22 +214,45 @@ impl Lan {
     }
 
     /// Sends packets of which none arrives at the target. They are dropped for one of these reasons.
-    fn refuses(&mut self, what: &str, reasons: &[&str], frames: &[Vec<u8>]) {
+    pub(crate) fn refuses(&mut self, what: &str, reasons: &[&str], frames: &[Vec<u8>]) {
+        self.drops(what, [ATTACKER, TARGET], TARGET, reasons, frames);
+    }
+
+    /// Sends packets from one station, of which none arrives at the other. They are dropped at a port, for
+    /// one of these reasons.
+    pub(crate) fn drops(
+        &mut self,
+        what: &str,
+        [from, to]: [usize; 2],
+        at: usize,
+        reasons: &[&str],
+        frames: &[Vec<u8>],
+    ) {
         let rig = &self.rig;
-        let drops = || reasons.iter().map(|reason| rig.drops(TARGET, reason)).sum::<u64>();
+        let drops = || reasons.iter().map(|reason| rig.drops(at, reason)).sum::<u64>();
         let before = drops();
-        arrived(&mut self.guests[TARGET]);
+        arrived(&mut self.guests[to]);
         for frame in frames {
-            send(&mut self.guests[ATTACKER], frame);
+            send(&mut self.guests[from], frame);
         }
         let count = u64::try_from(frames.len()).expect("few");
         wait_until(&format!("{what}: dropped as {reasons:?}"), || drops() >= before + count);
         assert_eq!(drops(), before + count, "{what}");
-        assert_eq!(arrived(&mut self.guests[TARGET]).len(), 0, "{what}");
+        assert_eq!(arrived(&mut self.guests[to]).len(), 0, "{what}");
         self.victims.go_on();
     }
 
-    fn end(self) {
+    /// Waits for the event of the target's share, and of no other.
+    fn tells_that_the_share_is_full(&self) {
+        let name = format!("p{TARGET}");
+        let of_target = |kind: &EventKind| matches!(kind, EventKind::ConnectionsFull { port, .. } if *port == name);
+        wait_event(&self.rig.switch, "an event of the full share", of_target);
+        let events = self.rig.switch.source().events(0).events;
+        let all = events.iter().filter(|event| matches!(event.kind, EventKind::ConnectionsFull { .. })).count();
+        assert_eq!(all, 1, "{events:?}");
+    }
+
+    pub(crate) fn end(self) {
         for port in [FRIEND, 4, 5] {
             assert!(self.rig.port(port).drops.is_empty(), "{:?}", self.rig.port(port).drops);
         }
@@ -190,9 +278,8 @@ fn connections_from_random_addresses() {
         ("SYNs", Transport::Tcp { src_port: 7, dst_port: 80, seq: 1, ack: 0, flags: Flags::SYN, window: 1 }),
         ("datagrams", Transport::Udp { src_port: 7, dst_port: 9 }),
     ] {
-        let count = u64::try_from(repeats(3000, 300_000)).expect("few");
         let frame = |n| from_address(random_address(n), [ATTACKER, TARGET], transport, &[]);
-        lan.flood(&format!("{what} from random addresses"), ATTACKER, (0..count).map(frame));
+        lan.flood(&format!("{what} from random addresses"), ATTACKER, repeats(3000, 300_000), (0..).map(frame));
         lan.goes_on(inbound);
         lan.goes_on(outbound);
         lan.connects(FRIEND, TARGET, 9);
@@ -220,6 +307,7 @@ fn a_share_that_is_filled_from_outside() {
         arrived(&mut guests[ATTACKER]);
     }
     wait_until("the attacker's part is full", || rig.drops(TARGET, "connections-full") > 0);
+    lan.tells_that_the_share_is_full();
     lan.goes_on(known);
     lan.connects(FRIEND, TARGET, 9);
     lan.connects(TARGET, FRIEND, 53);
@@ -245,6 +333,7 @@ fn a_share_that_is_filled_from_inside() {
         arrived(&mut guests[TARGET]);
     }
     wait_until("the share is full", || lan.rig.drops(TARGET, "connections-full") > 0);
+    lan.tells_that_the_share_is_full();
     lan.goes_on(quiet);
     lan.connects(FRIEND, QUIET, 9);
     lan.connects(QUIET, FRIEND, 53);
@@ -310,9 +399,9 @@ fn fragments() {
     beyond[20..22].copy_from_slice(&(0x2000_u16 | 8191).to_be_bytes());
     lan.refuses("a part beyond the longest datagram", &["fragment-refused"], &[beyond]);
     // First parts without an end, and then datagrams of another station.
-    let count = u16::try_from(repeats(3000, 60_000)).expect("an identification");
     let first = allowed.clone();
-    lan.flood("first fragments", ATTACKER, (0..count).map(|id| part(&first, id, [0, 48], true)));
+    let flood = (0..=u16::MAX).cycle().map(|id| part(&first, id, [0, 48], true));
+    lan.flood("first fragments", ATTACKER, repeats(3000, 60_000), flood);
     let good = udp((FRIEND, 7), (TARGET, 9));
     for id in 0..100 {
         lan.passes(FRIEND, TARGET, &part(&good, id, [0, 48], true));

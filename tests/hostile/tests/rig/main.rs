@@ -25,6 +25,7 @@ mod cve_2026_86567;
 mod descriptors;
 mod device_state;
 mod devices;
+mod evasions;
 mod firewall;
 mod groups;
 mod held;

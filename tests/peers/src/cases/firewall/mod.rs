@@ -14,6 +14,7 @@
 //! | `kernel` | the namespace |
 //! | `exchange` | packets through both, compared |
 //! | `known` | sequences on which both once differed |
+//! | `scan` | a port scanner, and a browser |
 //! | `guests` | Linux guests with groups |
 
 mod exchange;
@@ -22,6 +23,7 @@ mod kernel;
 mod known;
 pub(super) mod packet;
 mod policy;
+mod scan;
 mod sequence;
 
 use std::collections::BTreeMap;
@@ -97,6 +99,7 @@ pub(super) fn tests() -> Vec<Test> {
     beside_others(vec![
         Test::new("firewall_nftables", &[Need::Nftables], agrees),
         Test::new("firewall_nftables_timeouts", &[Need::Nftables], timeouts_agree),
+        Test::new("firewall_scan", &[Need::Nmap], scan::scan),
         Test::new("firewall_guests", &[Need::Uml(2)], guests::exchange),
     ])
 }
