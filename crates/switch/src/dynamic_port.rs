@@ -32,6 +32,13 @@ pub(crate) struct DesiredConfig {
     pub(crate) port_groups: BTreeMap<String, Vec<String>>,
 }
 
+/// The names of groups that clients have set, and of ports whose groups clients have set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientGroups {
+    pub(crate) groups: BTreeSet<String>,
+    pub(crate) ports: BTreeSet<String>,
+}
+
 #[derive(Debug)]
 struct Entry {
     port: PortConfig,
@@ -115,6 +122,19 @@ impl DesiredConfig {
             bridge.flows.get_or_insert_default();
         }
         Ok(whole)
+    }
+
+    /// Returns the groups that clients have set, and the ports that have theirs from clients. The file's
+    /// win.
+    pub(crate) fn client_groups(&self) -> ClientGroups {
+        let is_of_file = |name: &&String| self.config.groups.iter().any(|group| group.name == **name);
+        let has_in_file =
+            |name: &&String| self.config.ports.iter().any(|port| port.name == **name && !port.groups.is_empty());
+        let added = self.entries.iter().map(|entry| &entry.port.name);
+        ClientGroups {
+            groups: self.groups.keys().filter(|name| !is_of_file(name)).cloned().collect(),
+            ports: self.port_groups.keys().chain(added).filter(|name| !has_in_file(name)).cloned().collect(),
+        }
     }
 
     /// Returns the socket that the client handed over for a dynamic port.

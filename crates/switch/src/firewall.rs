@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_conntrack as conntrack;
-use straightline_firewall::{Direction, Flow, profiles};
+use straightline_firewall::{Direction, Flow, Rule, profiles};
 use straightline_nodes::{FirewallControl, IpPrefix};
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::IpProtocol;
@@ -13,10 +13,11 @@ use straightline_wire::IpProtocol;
 use crate::Switch;
 use crate::api::{
     Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ErrorCode, EventKind, ExplainRequest,
-    Explanation, JoinedKind, PortGroups, Refusal, SetGroupRequest, SetGroupsRequest, nearest_first,
+    Explanation, GroupRules, Groups, GroupsOfPort, JoinedKind, PortGroups, Refusal, SetGroupRequest, SetGroupsRequest,
+    nearest_first,
 };
 use crate::config::{Group, PortConfig, is_name};
-use crate::dynamic_port::DesiredConfig;
+use crate::dynamic_port::{ClientGroups, DesiredConfig};
 use crate::running::Snapshot;
 
 impl Snapshot {
@@ -63,6 +64,31 @@ impl Snapshot {
         let ip = address(own)?.iter().map(IpPrefix::address).find(same)?;
         let direction = if flow.direction == Direction::Out { Direction::In } else { Direction::Out };
         Some((other.name.clone(), Flow { direction, remote: Some(ip), from_trusted: own.trusted, ..*flow }))
+    }
+
+    /// Returns the groups of the switch, and of its ports.
+    pub(crate) fn all_groups(&self) -> Groups {
+        let ClientGroups { groups: of_clients, ports: ports_of_clients } = &self.client_groups;
+        let owner = |is_of_client: bool| if is_of_client { "api" } else { "file" }.to_owned();
+        let with_rules = |group: &Group, owner: String| {
+            let texts = |rules: &[Rule]| rules.iter().map(Rule::to_string).collect();
+            GroupRules {
+                name: group.name.clone(),
+                owner,
+                inbound: texts(&group.inbound),
+                outbound: texts(&group.outbound),
+            }
+        };
+        let own = self.config.groups.iter().map(|group| with_rules(group, owner(of_clients.contains(&group.name))));
+        let is_used = |profile: &&Group| self.config.ports.iter().any(|port| port.groups.contains(&profile.name));
+        let profiles = profiles().iter().filter(is_used).map(|profile| with_rules(profile, "switch".to_owned()));
+        let with_groups = self.config.ports.iter().filter(|port| !port.groups.is_empty());
+        let ports = with_groups.map(|port| GroupsOfPort {
+            port: port.name.clone(),
+            owner: owner(ports_of_clients.contains(&port.name)),
+            groups: port.groups.clone(),
+        });
+        Groups { groups: own.chain(profiles).collect(), ports: ports.collect() }
     }
 
     /// Returns the connections of ports with groups.

@@ -128,6 +128,7 @@ impl Switch {
         let next = Next { config, plan, ports, drops, tables };
         let next = self.hand_over(&now, before, next)?;
         let pauses = pausing(&now.domains, &next.domains);
+        let next = Snapshot { client_groups: desired.client_groups(), ..next };
         self.settle(&now, next, &steps);
         let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
         Ok(Changes { changes, pauses, dry_run: false })
@@ -173,7 +174,8 @@ impl Switch {
             .collect();
         self.post(work)?;
         drop(live);
-        Ok(Snapshot { config: config.clone(), plan, domains, ports, drops, tables, workers })
+        let client_groups = now.client_groups.clone();
+        Ok(Snapshot { config: config.clone(), client_groups, plan, domains, ports, drops, tables, workers })
     }
 
     /// Returns the waiters that the kicks of a port wake.

@@ -12,6 +12,7 @@ use crate::api::Cleared;
 use crate::captures::{Captures, Session};
 use crate::config::Config;
 use crate::config_file::AppliedFile;
+use crate::dynamic_port::ClientGroups;
 use crate::events::EventLog;
 use crate::plan::{DomainSpec, Plan};
 use crate::tables::Tables;
@@ -45,6 +46,8 @@ pub(crate) struct Running {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) config: Config,
+    /// The groups in the configuration that clients have set.
+    pub(crate) client_groups: ClientGroups,
     pub(crate) plan: Plan,
     /// The domains that each worker's graph was built from.
     pub(crate) domains: Vec<Vec<Arc<DomainSpec>>>,

@@ -18,8 +18,8 @@ use straightline_wire::{EtherType, MacAddr, VlanId};
 
 use crate::api::{
     API_VERSION, Addresses, BridgeMoves, Cleared, Connections, ConnectionsRequest, Device, DownReason, DropCount,
-    Drops, Events, ExplainRequest, Explanation, Fdb, FlowTrace, Flows, FlowsRequest, History, JoinedKind, Link, Meters,
-    MetersRequest, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans, Ports, Privileges, Queue,
+    Drops, Events, ExplainRequest, Explanation, Fdb, FlowTrace, Flows, FlowsRequest, Groups, History, JoinedKind, Link,
+    Meters, MetersRequest, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans, Ports, Privileges, Queue,
     QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables,
     TraceFlow, Tunnel, VlanRole, Worker, since_epoch,
 };
@@ -173,6 +173,10 @@ impl Source for Running {
 
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {
         self.now().explain(request)
+    }
+
+    fn groups(&self) -> Groups {
+        self.now().all_groups()
     }
 
     fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {

@@ -13,7 +13,7 @@ use straightline_port::device::Devices;
 
 use crate::api::{Source, Status};
 use crate::config::{Config, Idle};
-use crate::dynamic_port::DesiredConfig;
+use crate::dynamic_port::{ClientGroups, DesiredConfig};
 use crate::open_port::{DevicesOnce, settings};
 use crate::plan::{PlanNodes, plan};
 use crate::running::{Running, Snapshot};
@@ -94,6 +94,7 @@ impl Switch {
         }
         let now = Snapshot {
             config: nothing,
+            client_groups: ClientGroups::default(),
             domains: vec![Vec::new(); plan.workers.len()],
             plan,
             ports: Vec::new(),

@@ -52,6 +52,72 @@ pub fn explanation_text(explanation: &Explanation) -> String {
     text
 }
 
+/// The answer to `groups`: the groups of the switch and of its ports, with their owners.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Groups {
+    /// The groups: those of the file, those of clients, and the profiles that ports have.
+    pub groups: Vec<GroupRules>,
+    /// The ports with groups.
+    pub ports: Vec<GroupsOfPort>,
+}
+
+/// A group, and its rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GroupRules {
+    /// The name.
+    pub name: String,
+    /// `file`; `api`: a client has set it; `switch`: it is a profile.
+    pub owner: String,
+    /// The rules for packets to its ports.
+    #[serde(default, rename = "in")]
+    pub inbound: Vec<String>,
+    /// The rules for packets from its ports.
+    #[serde(default, rename = "out")]
+    pub outbound: Vec<String>,
+}
+
+/// The groups of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GroupsOfPort {
+    /// The port.
+    pub port: String,
+    /// `file`; `api`: a client has set them, or added the port with them.
+    pub owner: String,
+    /// The groups, in the order in which their rules are tried.
+    pub groups: Vec<String>,
+}
+
+/// Renders the answer to `groups`.
+#[must_use]
+pub fn groups_text(answer: &Groups) -> String {
+    if answer.groups.is_empty() && answer.ports.is_empty() {
+        return "the switch has no groups\n".to_owned();
+    }
+    let mut groups = Grid::new(&["<group", "<owner", "<direction", "<rule"]);
+    for GroupRules { name, owner, inbound, outbound } in &answer.groups {
+        let rules = inbound.iter().map(|rule| ("in", rule)).chain(outbound.iter().map(|rule| ("out", rule)));
+        let mut head = [name.clone(), owner.clone()];
+        let mut rules = rules.peekable();
+        if rules.peek().is_none() {
+            let [name, owner] = std::mem::take(&mut head);
+            groups.row([name, owner, String::new(), "none".to_owned()]);
+        }
+        for (direction, rule) in rules {
+            let [name, owner] = std::mem::take(&mut head);
+            groups.row([name, owner, direction.to_owned(), rule.clone()]);
+        }
+    }
+    let mut ports = Grid::new(&["<port", "<owner", "<groups"]);
+    for GroupsOfPort { port, owner, groups } in &answer.ports {
+        ports.row([port.clone(), owner.clone(), groups.join(", ")]);
+    }
+    let ports = if answer.ports.is_empty() { String::new() } else { format!("\n{}", ports.render("")) };
+    groups.render("") + &ports
+}
+
 /// The arguments of the request `set-groups`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

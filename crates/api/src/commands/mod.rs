@@ -43,8 +43,8 @@ pub use drops::{DropCount, Drops};
 pub use events::{Event, EventKind, Events, EventsRequest};
 pub use fdb::{Fdb, FdbEntry, RemoteEntry};
 pub use firewall::{
-    Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ExplainRequest, Explanation,
-    SetGroupRequest, SetGroupsRequest,
+    Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ExplainRequest, Explanation, GroupRules,
+    Groups, GroupsOfPort, SetGroupRequest, SetGroupsRequest,
 };
 pub use flows::{
     ChangeFlows, ChangeMeter, Flow, FlowLines, FlowMeter, FlowTrace, Flows, FlowsChanged, FlowsRequest, Meters,
@@ -294,6 +294,14 @@ commands! {
         arguments: "it needs \"port\" (a name) and \"packet\" (a text, such as \"tcp to 192.0.2.1 port 443\")",
         answer: Explanation,
         help: "Show the rules of groups that decide about a packet",
+    }
+
+    /// Asks for the groups of the switch and of its ports.
+    Groups {
+        word: "groups",
+        right: Read,
+        answer: Groups,
+        help: "Show the groups, their rules and owners, and the ports that have them",
     }
 
     /// Asks for the connections of ports with groups.

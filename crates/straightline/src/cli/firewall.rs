@@ -17,6 +17,11 @@ pub(crate) enum Firewall {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Print all groups with their rules, and the ports that have them: owners are the file or a client
+    List {
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// Set the groups of a port that has none in the file, until the switch ends
     Set {
         /// Name of the port

@@ -12,6 +12,10 @@ pub(crate) fn execute(firewall: &Firewall) -> anyhow::Result<()> {
             let json = api::send(&asking.api, &Request::Explain(request))?;
             print(asking, &json, |json| Ok(table::explanation(&serde_json::from_str(json)?)))
         }
+        Firewall::List { asking } => {
+            let json = api::send(&asking.api, &Request::Groups)?;
+            print(asking, &json, |json| Ok(table::groups(&serde_json::from_str(json)?)))
+        }
         Firewall::Set { port, groups, asking } => {
             let request = SetGroupsRequest { port: port.clone(), groups: groups.clone() };
             let shown =

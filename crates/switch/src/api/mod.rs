@@ -74,6 +74,10 @@ pub trait Source: Send + Sync {
         let _ = request;
         Err(Refusal::new(ErrorCode::Refused, "this program has no groups"))
     }
+    /// Returns the groups of the switch and of its ports. A source that has none returns nothing.
+    fn groups(&self) -> Groups {
+        Groups::default()
+    }
     /// Returns the connections of ports with groups. A source that has none returns nothing.
     ///
     /// # Errors
@@ -284,6 +288,7 @@ impl RequestHandler {
             Request::Meters(request) => good(source.meters(request)?),
             Request::TraceFlow(request) => good(source.trace_flow(request)?),
             Request::Explain(request) => good(source.explain(request)?),
+            Request::Groups => good(source.groups()),
             Request::Connections(request) => good(source.connections(request)?),
             Request::SetGroups(request) => {
                 self.control()?.set_groups(request)?;
