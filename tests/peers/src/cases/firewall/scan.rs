@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::cases::outside::DeviceKind;
 use crate::lab::Lab;
@@ -84,11 +84,17 @@ pub(super) fn scan(lab: &Lab) -> Result<()> {
             "for i in $(seq 100); do ss -Htln 'sport = :{place}' | grep -q . && exit; sleep 0.05; done; exit 1"
         ))?;
     }
-    for (options, expected) in SCANS {
-        found(&scanner, if options.contains("-6") { "fd09::2" } else { "10.9.0.2" }, options, expected)?;
-    }
-    // The server begins no connection.
-    found(&web, "10.9.0.1", "-sS -p 80", &[("80/tcp", "filtered")])?;
+    // Most of the time of a scan is silence.
+    std::thread::scope(|scope| {
+        let of_web = |options: &str| if options.contains("-6") { "fd09::2" } else { "10.9.0.2" };
+        let scans = SCANS.map(|(options, expected)| (&scanner, of_web(options), options, expected));
+        // The server begins no connection.
+        let back: (_, _, _, &[_]) = (&web, "10.9.0.1", "-sS -p 80", &[("80/tcp", "filtered")]);
+        let all = scans.into_iter().chain([back]);
+        let begun = all.map(|(from, to, options, expected)| scope.spawn(move || found(from, to, options, expected)));
+        let begun: Vec<_> = begun.collect();
+        begun.into_iter().try_for_each(|scan| scan.join().unwrap_or_else(|_| bail!("a scan has panicked")))
+    })?;
     for address in ["10.9.0.2", "[fd09::2]"] {
         let page = scanner.sh(&format!("curl -sS --max-time 10 http://{address}/"))?;
         ensure!(page == PAGE, "curl has got {page:?} from {address}");
