@@ -95,10 +95,15 @@ struct Exchange {
     ends: [End; 2],
     is_answer: bool,
     is_over: bool,
+    /// Steps since it was sent.
+    steps: u32,
 }
 
 impl Exchange {
-    const NONE: Exchange = Exchange { ends: [(0, 0), (0, 0)], is_answer: false, is_over: true };
+    const NONE: Exchange = Exchange { ends: [(0, 0), (0, 0)], is_answer: false, is_over: true, steps: 0 };
+
+    /// Steps after which a packet is sent again: it may have found a full ring.
+    const PATIENCE: u32 = 200;
 
     fn is_over(&self) -> bool {
         self.is_over
@@ -106,7 +111,7 @@ impl Exchange {
 
     fn begin(&mut self, guests: &mut [Guest], ends: [End; 2]) {
         send(&mut guests[ends[0].0], &udp(ends[0], ends[1]));
-        *self = Exchange { ends, is_answer: false, is_over: false };
+        *self = Exchange { ends, is_answer: false, is_over: false, steps: 0 };
     }
 
     /// Takes what has arrived at all guests. Returns true when that was the answer.
@@ -124,6 +129,11 @@ impl Exchange {
             return false;
         }
         self.is_over |= has_come;
+        self.steps += 1;
+        if !self.is_over && self.steps == Self::PATIENCE {
+            send(&mut guests[from.0], &expected);
+            self.steps = 0;
+        }
         has_come
     }
 }
