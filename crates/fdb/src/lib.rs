@@ -21,6 +21,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod journal;
 mod port;
 mod shares;
 mod slots;
@@ -30,7 +31,8 @@ mod sync;
 mod table;
 mod word;
 
+pub use journal::{FdbChange, FdbChangeKind};
 pub use port::FdbPort;
 pub use shares::{Reservation, Share, Shares, WhenFull};
-pub use table::{Fdb, FdbEntry, FdbMove, LearnOutcome};
+pub use table::{Fdb, FdbEntry, FdbMove, FdbSpace, LearnOutcome, OwnOutcome};
 pub use word::Station;

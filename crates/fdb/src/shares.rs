@@ -26,7 +26,7 @@ use std::iter;
 
 use az::SaturatingAs;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// The state of an owner's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,16 +68,19 @@ pub enum Reservation {
 pub struct Shares {
     /// Share of each owner, by its number.
     owners: Box<[Counts]>,
+    /// Number of places in all.
+    limit: u32,
     /// Number of places that each owner has of its own.
-    own: u32,
-    /// Number of common places that are free.
-    common: AtomicU32,
+    own: AtomicU32,
+    /// Number of common places that are free. It is less than 0 while owners have more than the common
+    /// places, because others came later ([`Shares::set_owners`]).
+    common: AtomicI32,
     when_full: WhenFull,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    is_member: bool,
+    is_member: AtomicBool,
     /// The most places that the owner may have.
     most: u32,
     used: AtomicU32,
@@ -98,21 +101,56 @@ impl Counts {
 impl Shares {
     /// Divides `limit` places among `owners`. No owner is named twice.
     pub fn new(limit: usize, owners: impl IntoIterator<Item = usize>, when_full: WhenFull) -> Self {
-        let mut shares: Vec<Counts> = Vec::new();
+        Self::with_space(limit, owners, 0, when_full)
+    }
+
+    /// Divides places as [`Self::new`] does. Owners with numbers below `space` can be added later.
+    pub fn with_space(
+        limit: usize,
+        owners: impl IntoIterator<Item = usize>,
+        space: usize,
+        when_full: WhenFull,
+    ) -> Self {
+        let owners: Vec<usize> = owners.into_iter().collect();
+        let size = owners.iter().map(|owner| owner + 1).max().unwrap_or(0).max(space);
+        let mut counts = Vec::with_capacity(size);
+        counts.resize_with(size, || Counts { most: u32::MAX, ..Counts::default() });
+        let shares = Shares {
+            owners: counts.into(),
+            limit: limit.saturating_as::<i32>().unsigned_abs(),
+            own: AtomicU32::new(0),
+            common: AtomicI32::new(0),
+            when_full,
+        };
+        shares.set_owners(owners);
+        shares
+    }
+
+    /// Divides the places anew among these owners, whose numbers have space. Owners that are not named
+    /// get no further place; they release those that they have. An owner that has more than its new
+    /// share keeps it, and nobody gets common places until it has released them.
+    ///
+    /// Nobody may reserve or release a place during the call.
+    pub fn set_owners(&self, owners: impl IntoIterator<Item = usize>) {
+        self.owners.iter().for_each(|counts| counts.is_member.store(false, Ordering::Relaxed));
         let mut count = 0_u32;
-        for owner in owners {
-            if shares.len() <= owner {
-                shares.resize_with(owner + 1, Counts::default);
-            }
-            shares[owner].is_member = true;
-            shares[owner].most = u32::MAX;
+        for counts in owners.into_iter().filter_map(|owner| self.owners.get(owner)) {
+            counts.is_member.store(true, Ordering::Relaxed);
             count += 1;
         }
-        let limit = limit.saturating_as::<u32>();
         let count = count.max(1);
         // In a small table, half of the places may be less than one for each owner.
-        let own = (limit / 2 / count).max((limit / count).min(1));
-        Shares { owners: shares.into(), own, common: AtomicU32::new(limit - own * count), when_full }
+        let own = (self.limit / 2 / count).max((self.limit / count).min(1));
+        self.own.store(own, Ordering::Relaxed);
+        let extra = |counts: &Counts| counts.used.load(Ordering::Relaxed).saturating_sub(self.own_of(counts));
+        let taken: u32 = self.owners.iter().map(extra).sum();
+        let common = i64::from(self.limit - own * count) - i64::from(taken);
+        self.common.store(common.saturating_as::<i32>(), Ordering::Relaxed);
+    }
+
+    /// Returns the number of places of its own that an owner has.
+    fn own_of(&self, counts: &Counts) -> u32 {
+        if counts.is_member.load(Ordering::Relaxed) { self.own.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Limits the places of an owner to `most`, however many are free.
@@ -129,7 +167,7 @@ impl Shares {
         let Some(counts) = self.member(owner) else { return Reservation::Refused };
         loop {
             let used = counts.used.load(Ordering::Relaxed);
-            let needs_common = used >= self.own;
+            let needs_common = used >= self.own_of(counts);
             if used >= counts.most || needs_common && !self.take_common() {
                 return self.when_full(counts, used);
             }
@@ -145,7 +183,7 @@ impl Shares {
     }
 
     fn take_common(&self) -> bool {
-        let one_less = |common: u32| common.checked_sub(1);
+        let one_less = |common: i32| (common > 0).then(|| common - 1);
         self.common.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
@@ -161,10 +199,10 @@ impl Shares {
 
     /// Releases the place of an entry of `owner`.
     pub fn release(&self, owner: usize) {
-        let Some(counts) = self.member(owner) else { return };
+        let Some(counts) = self.owners.get(owner) else { return };
         let one_less = |used: u32| used.checked_sub(1);
         let before = counts.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
-        if before.is_ok_and(|used| used > self.own) {
+        if before.is_ok_and(|used| used > self.own_of(counts)) {
             self.common.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -208,7 +246,7 @@ impl Shares {
     }
 
     fn member(&self, owner: usize) -> Option<&Counts> {
-        self.owners.get(owner).filter(|counts| counts.is_member)
+        self.owners.get(owner).filter(|counts| counts.is_member.load(Ordering::Relaxed))
     }
 }
 
@@ -246,6 +284,41 @@ mod tests {
     }
 
     proptest! {
+        /// Owners come and go, and the limit holds as soon as everybody has its share or less. A reference
+        /// with lists: each step divides the places anew.
+        #[test]
+        fn owners_come_and_go(
+            limit in 0..40_usize,
+            steps in prop::collection::vec((0..6_usize, 0..3_u8, prop::collection::btree_set(0..6_usize, 0..6)), 0..200),
+        ) {
+            let shares = Shares::with_space(limit, [0, 1], 6, WhenFull::Refuse);
+            let mut members: Vec<usize> = vec![0, 1];
+            let mut used = [0_usize; 6];
+            for (owner, step, others) in steps {
+                let count = members.len().max(1);
+                let own = (limit / 2 / count).max((limit / count).min(1));
+                match step {
+                    0 => {
+                        let own_of = |owner: usize| if members.contains(&owner) { own } else { 0 };
+                        let common: usize = (0..6).map(|owner| used[owner].saturating_sub(own_of(owner))).sum();
+                        let fits = members.contains(&owner) && (used[owner] < own || common + own * count < limit);
+                        prop_assert_eq!(shares.reserve(owner) == Reservation::Granted, fits);
+                        used[owner] += usize::from(fits);
+                    }
+                    1 if used[owner] > 0 => {
+                        shares.release(owner);
+                        used[owner] -= 1;
+                    }
+                    1 => {}
+                    _ => {
+                        members = others.into_iter().collect();
+                        shares.set_owners(members.iter().copied());
+                    }
+                }
+                prop_assert_eq!(shares.owners.iter().map(|counts| counts.read().used as usize).sum::<usize>(), used.iter().sum());
+            }
+        }
+
         /// A reference with lists: an owner has a place if one of its own or a common one is free.
         #[test]
         fn agrees_with_a_count(

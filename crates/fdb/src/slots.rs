@@ -127,6 +127,11 @@ impl Slots {
         self.slots[gap].word.store(0, Ordering::Relaxed);
     }
 
+    /// Returns the number of slots.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Returns the slot behind this one, in a circle through all.
     pub(crate) fn next(&self, at: usize) -> usize {
         self.layout.behind(at, 1)

@@ -10,6 +10,10 @@
 //!   to be forgotten.
 //! - **Writers** hold a lock, so a writer finds each entry exactly once.
 //!
+//! An entry has one of three origins. The configuration's hold whatever happens. An *owner's* (a client
+//! of the API, see [`Fdb::set_owned`]) neither age nor move by learning, and have places of their own.
+//! All others are learned.
+//!
 //! A station that was seen in the same second is not written again. So each known station costs
 //! one use of the lock a second. Guests that invent addresses make all workers of their bridge wait
 //! for the lock, for a few dozen nanoseconds each time.
@@ -20,10 +24,11 @@ use foldhash::fast::RandomState;
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::{MacAddr, VlanId};
 
+use crate::journal::{FdbChange, FdbChangeKind, Journal};
 use crate::port::FdbPort;
 use crate::shares::{Reservation, Share, Shares, WhenFull};
 use crate::slots::{Found, Slots};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::word::Station;
 
 /// Number of slots that [`Fdb::sweep`] looks at.
@@ -32,6 +37,12 @@ const SWEPT: usize = 8;
 /// Time at which a static station was last seen: no other station has it, and no clock is ahead of
 /// it.
 const STATIC: u32 = u32::MAX;
+
+/// Time at which a station of an owner was last seen.
+const OWNED: u32 = u32::MAX - 1;
+
+/// The latest time at which a station was seen.
+const LATEST: u32 = u32::MAX - 2;
 
 /// An entry of the table: a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +57,8 @@ pub struct FdbEntry<P = PortIndex> {
     pub seen: u32,
     /// True if the configuration has the entry: it neither ages nor moves.
     pub is_static: bool,
+    /// True if an owner has the entry: it does not age, and only its owner moves it.
+    pub is_owned: bool,
 }
 
 /// An address that moved from one port to another.
@@ -76,11 +89,35 @@ pub enum LearnOutcome<P = PortIndex> {
         /// The port.
         from: P,
     },
-    /// The configuration fixes the address to another port.
+    /// The configuration or an owner fixes the address to another port.
     Fixed,
+    /// The address is at another port, and stays there: as many addresses have moved to this one in this
+    /// second as may ([`Fdb::with_move_limits`]).
+    Held,
     /// The port has filled its share of the table (see [`Share`]). The address is known
     /// at no port.
     Full,
+}
+
+/// The outcome of [`Fdb::set_owned`].
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnOutcome {
+    /// The owner has the station now.
+    Owned,
+    /// The configuration fixes the station.
+    Fixed,
+    /// There is no place for a further station of owners.
+    Full,
+}
+
+/// Places of a table beside those for learned stations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FdbSpace {
+    /// Number of stations that owners may have.
+    pub owned: usize,
+    /// Ports with indices below this number can be added later ([`Fdb::set_ports`]).
+    pub ports: usize,
 }
 
 /// A forwarding database: learns the port of each address, and forgets addresses that age.
@@ -92,8 +129,20 @@ pub struct Fdb<P = PortIndex> {
     ageing: u32,
     shares: Shares,
     fixed: u32,
+    /// Number of stations that owners may have.
+    most_owned: u32,
+    /// Number of stations that owners have.
+    owned: AtomicU32,
     /// The number of moves so far.
     moves: AtomicU64,
+    /// The number of moves that were held.
+    held: AtomicU64,
+    /// Somebody follows the changes.
+    is_followed: AtomicBool,
+    /// The number of all changes.
+    changes: AtomicU64,
+    /// The last claim, as a number of it, so that a row of frames takes the lock once a second.
+    claimed: AtomicU64,
     writer: Mutex<Writer<P>>,
 }
 
@@ -104,6 +153,30 @@ struct Writer<P> {
     sweep_at: usize,
     /// The last moves: the move with number `n` is at `n % MOST_MOVES`.
     moves: [Option<FdbMove<P>>; MOST_MOVES],
+    /// The limits of moves to a port, by the port's index.
+    move_limits: Vec<MoveLimit>,
+    journal: Journal,
+}
+
+/// The moves to a port in a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct MoveLimit {
+    /// `None`: any number.
+    most: Option<u32>,
+    second: u32,
+    count: u32,
+}
+
+impl MoveLimit {
+    /// Counts a move. Returns `false` if it is beyond the limit.
+    fn take(&mut self, now: u32) -> bool {
+        let Some(most) = self.most else { return true };
+        if self.second != now {
+            (self.second, self.count) = (now, 0);
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= most
+    }
 }
 
 impl<P: FdbPort> std::fmt::Debug for Fdb<P> {
@@ -122,18 +195,68 @@ impl<P: FdbPort> Fdb<P> {
     /// forgotten `ageing` seconds after it was last seen (at least 1). The entries in `fixed` are in the table
     /// from the start, and do not count towards the limit.
     pub fn new(limit: usize, ageing: u32, ports: &[P], fixed: &[(VlanId, MacAddr, P)]) -> Self {
+        Self::with_space(limit, ageing, ports, fixed, FdbSpace::default())
+    }
+
+    /// Creates a table as [`Self::new`] does, with more places.
+    pub fn with_space(limit: usize, ageing: u32, ports: &[P], fixed: &[(VlanId, MacAddr, P)], space: FdbSpace) -> Self {
         let indices = || ports.iter().map(|port| usize::from(port.index()));
         let all_ports = ports.iter().chain(fixed.iter().map(|(_, _, port)| port));
-        let port_count = all_ports.map(|port| usize::from(port.index()) + 1).max().unwrap_or(0);
+        let port_count = all_ports.map(|port| usize::from(port.index()) + 1).max().unwrap_or(0).max(space.ports);
         Fdb {
-            stations: with_fixed(limit + fixed.len(), port_count, fixed),
+            stations: with_fixed(limit + fixed.len() + space.owned, port_count, fixed),
             limit,
             ageing: ageing.max(1),
-            shares: Shares::new(limit, indices(), WhenFull::Refuse),
+            shares: Shares::with_space(limit, indices(), space.ports, WhenFull::Refuse),
             fixed: fixed.len().try_into().unwrap_or(u32::MAX),
+            most_owned: space.owned.try_into().unwrap_or(u32::MAX),
+            owned: AtomicU32::new(0),
             moves: AtomicU64::new(0),
-            writer: Mutex::new(Writer { sweep_at: 0, moves: [None; MOST_MOVES] }),
+            held: AtomicU64::new(0),
+            is_followed: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            claimed: AtomicU64::new(u64::MAX),
+            writer: Mutex::new(Writer {
+                sweep_at: 0,
+                moves: [None; MOST_MOVES],
+                move_limits: Vec::new(),
+                journal: Journal::default(),
+            }),
         }
+    }
+
+    /// Limits the stations that move to each of these ports in a second. A station beyond the limit stays
+    /// where it was.
+    #[must_use]
+    pub fn with_move_limits(self, limits: impl IntoIterator<Item = (P, u32)>) -> Self {
+        let mut writer = self.lock();
+        for (port, most) in limits {
+            let at = usize::from(port.index());
+            if writer.move_limits.len() <= at {
+                writer.move_limits.resize(at + 1, MoveLimit::default());
+            }
+            writer.move_limits[at].most = Some(most);
+        }
+        drop(writer);
+        self
+    }
+
+    /// Divides the places anew among these ports, whose indices have space. Stations at other ports go,
+    /// whoever has them, unless the configuration fixes them.
+    pub fn set_ports(&self, ports: &[P]) {
+        let mut writer = self.lock();
+        let is_gone = |station: &Found<'_>| {
+            station.seen() != STATIC && !ports.iter().any(|port| port.index() == self.stations.port(*station))
+        };
+        let mut at = 0;
+        while at < self.stations.len() {
+            match self.stations.get(at).filter(is_gone) {
+                // Another station may have moved into this slot, so it is looked at again.
+                Some(station) => self.forget(&mut writer, station),
+                None => at += 1,
+            }
+        }
+        self.shares.set_owners(ports.iter().map(|port| port.index().into()));
     }
 
     /// Limits the stations that are learned behind each of these ports.
@@ -152,7 +275,14 @@ impl<P: FdbPort> Fdb<P> {
     /// is a place for it. Addresses that were seen last come first.
     pub fn take_over(&self, before: &Self, keep: impl Fn(&FdbEntry<P>) -> bool) {
         let mut known: Vec<FdbEntry<P>> = before.stations.all().map(|station| before.entry(station)).collect();
-        known.retain(|entry| !entry.is_static && self.shares.is_member(entry.port.index().into()) && keep(entry));
+        let owned = known.iter().filter(|entry| entry.is_owned && keep(entry));
+        for entry in owned {
+            // A place that is missing now is no loss: the owner's list is elsewhere.
+            let _ = self.set_owned(Station::new(entry.vlan, entry.mac), entry.port);
+        }
+        known.retain(|entry| {
+            !entry.is_static && !entry.is_owned && self.shares.is_member(entry.port.index().into()) && keep(entry)
+        });
         known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
         for entry in known {
             self.learn(Station::new(entry.vlan, entry.mac), entry.port, entry.seen);
@@ -218,7 +348,10 @@ impl<P: FdbPort> Fdb<P> {
             if is_here && seen >= now {
                 return LearnOutcome::Known;
             }
-            if seen == STATIC {
+            if seen >= OWNED {
+                if seen == OWNED && self.is_followed.load(Ordering::Relaxed) {
+                    self.claim(station, port, now);
+                }
                 return LearnOutcome::Fixed;
             }
         }
@@ -231,14 +364,22 @@ impl<P: FdbPort> Fdb<P> {
     #[inline(never)]
     fn update(&self, key: Station, port: P, now: u32) -> LearnOutcome<P> {
         let mut writer = self.lock();
-        let Some(station) = self.stations.find(key) else { return self.add(key, port, now) };
+        let Some(station) = self.stations.find(key) else { return self.add(&mut writer, key, port, now) };
         let before = self.port_of(station);
         let seen = station.seen();
-        if seen == STATIC {
+        if seen >= OWNED {
             return if before == port { LearnOutcome::Known } else { LearnOutcome::Fixed };
         }
+        // A station that has aged is as good as new.
+        if before != port && self.is_known(station, now) {
+            let limit = writer.move_limits.get_mut(usize::from(port.index()));
+            if limit.is_some_and(|limit| !limit.take(now)) {
+                self.held.fetch_add(1, Ordering::Relaxed);
+                return LearnOutcome::Held;
+            }
+        }
         if seen < now {
-            station.set_seen(now.min(STATIC - 1));
+            station.set_seen(now.min(LATEST));
         }
         if before == port {
             return LearnOutcome::Known;
@@ -247,9 +388,11 @@ impl<P: FdbPort> Fdb<P> {
         if self.shares.reserve(port.index().into()) != Reservation::Granted {
             // The station has left its old port, so the old entry must go.
             self.stations.remove(station);
+            self.note(&mut writer, key, before.index(), FdbChangeKind::Forgotten);
             return LearnOutcome::Full;
         }
         self.stations.set_port(station, port.index());
+        self.note(&mut writer, key, port.index(), FdbChangeKind::Moved { from: before.index() });
         let count = self.moves.load(Ordering::Relaxed);
         let moved = FdbMove { vlan: key.vlan(), mac: key.mac(), from: before, to: port };
         writer.moves[place(count)] = Some(moved);
@@ -258,18 +401,134 @@ impl<P: FdbPort> Fdb<P> {
     }
 
     /// Adds a station that is not in the table. The caller holds the lock.
-    fn add(&self, key: Station, port: P, now: u32) -> LearnOutcome<P> {
+    fn add(&self, writer: &mut Writer<P>, key: Station, port: P, now: u32) -> LearnOutcome<P> {
         let owner = port.index().into();
         if self.shares.reserve(owner) != Reservation::Granted {
             return LearnOutcome::Full;
         }
-        if !self.stations.insert(key, port.index(), now.min(STATIC - 1)) {
+        if !self.stations.insert(key, port.index(), now.min(LATEST)) {
             // All 64 slots are taken in which the station may be. That hardly ever happens: two
             // fifths of all slots are taken at most, and nobody knows the seed of the hash.
             self.shares.cancel(owner);
             return LearnOutcome::Full;
         }
+        self.note(writer, key, port.index(), FdbChangeKind::Learned);
         LearnOutcome::Learned
+    }
+
+    /// Gives a station to an owner, at a port. Stations of owners have places of their own. The table
+    /// does not know which owner has a station: those who call this know it.
+    pub fn set_owned(&self, key: Station, port: P) -> OwnOutcome {
+        let mut writer = self.lock();
+        let found = self.stations.find(key);
+        let seen = found.map(|station| station.seen());
+        if seen == Some(STATIC) {
+            return OwnOutcome::Fixed;
+        }
+        if seen == Some(OWNED) {
+            found.into_iter().for_each(|station| self.stations.set_port(station, port.index()));
+            return OwnOutcome::Owned;
+        }
+        if self.owned.load(Ordering::Relaxed) >= self.most_owned {
+            return OwnOutcome::Full;
+        }
+        match found {
+            Some(station) => {
+                let before = self.stations.port(station);
+                self.shares.release(before.into());
+                self.note(&mut writer, key, before, FdbChangeKind::Forgotten);
+                station.set_seen(OWNED);
+                self.stations.set_port(station, port.index());
+            }
+            None if !self.stations.insert(key, port.index(), OWNED) => return OwnOutcome::Full,
+            None => {}
+        }
+        self.owned.fetch_add(1, Ordering::Relaxed);
+        OwnOutcome::Owned
+    }
+
+    /// Removes a station that an owner has. Returns whether it was there.
+    pub fn remove_owned(&self, key: Station) -> bool {
+        let mut writer = self.lock();
+        let station = self.stations.find(key).filter(|station| station.seen() == OWNED);
+        station.is_some_and(|station| {
+            self.forget(&mut writer, station);
+            true
+        })
+    }
+
+    /// Returns the number of stations that owners have.
+    pub fn owned(&self) -> u32 {
+        self.owned.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of stations that owners may have.
+    pub fn most_owned(&self) -> u32 {
+        self.most_owned
+    }
+
+    /// Returns whether the configuration has a station.
+    pub fn is_fixed(&self, station: Station) -> bool {
+        self.stations.find(station).is_some_and(|found| found.seen() == STATIC)
+    }
+
+    /// Returns the number of moves that were beyond the limit of their port.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Keeps changes from now on. Returns the number of those so far.
+    pub fn follow(&self) -> u64 {
+        let mut writer = self.lock();
+        writer.journal.begin();
+        self.is_followed.store(true, Ordering::Relaxed);
+        writer.journal.count()
+    }
+
+    /// Returns the changes after the first `since` ones, and the number of all. `None`: some of them are
+    /// not kept any more.
+    pub fn changes(&self, since: u64) -> Option<(Vec<FdbChange>, u64)> {
+        if self.changes.load(Ordering::Acquire) == since {
+            return Some((Vec::new(), since));
+        }
+        let writer = self.lock();
+        Some((writer.journal.after(since)?, writer.journal.count()))
+    }
+
+    /// Notes a change. The caller holds the lock.
+    fn note(&self, writer: &mut Writer<P>, key: Station, port: u16, kind: FdbChangeKind) {
+        writer.journal.add(key, port, kind);
+        self.changes.store(writer.journal.count(), Ordering::Release);
+    }
+
+    /// Notes that a station of an owner was heard at another port. It never waits for the lock.
+    #[cold]
+    #[inline(never)]
+    fn claim(&self, key: Station, port: P, now: u32) {
+        let number = key.number() ^ u64::from(port.index()) << 48 ^ u64::from(now) << 20;
+        if self.claimed.swap(number, Ordering::Relaxed) == number {
+            return;
+        }
+        match self.writer.try_lock() {
+            Ok(mut writer) => {
+                writer.journal.claim(key, port.index(), now);
+                self.changes.store(writer.journal.count(), Ordering::Release);
+            }
+            // The next frame tries again.
+            Err(_) => self.claimed.store(!number, Ordering::Relaxed),
+        }
+    }
+
+    /// Removes a station that the configuration does not fix. The caller holds the lock.
+    fn forget(&self, writer: &mut Writer<P>, station: Found<'_>) {
+        if station.seen() == OWNED {
+            self.owned.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            let port = self.stations.port(station);
+            self.shares.release(port.into());
+            self.note(writer, self.stations.key(station), port, FdbChangeKind::Forgotten);
+        }
+        self.stations.remove(station);
     }
 
     /// Sweeps the next eight slots: forgets the addresses that have aged.
@@ -281,8 +540,7 @@ impl<P: FdbPort> Fdb<P> {
         for _ in 0..SWEPT {
             if let Some(station) = self.stations.get(writer.sweep_at).filter(|station| !self.is_known(*station, now)) {
                 // Another station may have moved into this slot. The next pass checks that one.
-                self.shares.release(self.port_of(station).index().into());
-                self.stations.remove(station);
+                self.forget(&mut writer, station);
             }
             writer.sweep_at = self.stations.next(writer.sweep_at);
         }
@@ -317,12 +575,14 @@ impl<P: FdbPort> Fdb<P> {
         let key = self.stations.key(station);
         let seen = station.seen();
         let is_static = seen == STATIC;
+        let is_owned = seen == OWNED;
         FdbEntry {
             vlan: key.vlan(),
             mac: key.mac(),
             port: self.port_of(station),
-            seen: if is_static { 0 } else { seen },
+            seen: if is_static || is_owned { 0 } else { seen },
             is_static,
+            is_owned,
         }
     }
 }

@@ -56,7 +56,7 @@ const LEAST: u32 = DISTANCE_BITS;
 const MOST: u32 = MAC_BITS;
 
 /// A station: a MAC address in a VLAN. It is one number of 60 bits, the key of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Station(u64);
 
 impl Station {
@@ -73,6 +73,11 @@ impl Station {
     #[must_use]
     pub fn of_number(vlan: VlanId, mac: u64) -> Self {
         Station(u64::from(vlan.get()) << MAC_BITS | mac & ((1 << MAC_BITS) - 1))
+    }
+
+    /// Returns the number of 60 bits: VLAN, then address.
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 
     /// Returns the address.

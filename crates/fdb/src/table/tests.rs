@@ -236,3 +236,268 @@ fn agrees_with_a_map() {
     }
     assert!(full > 0, "there was always a free place");
 }
+
+/// The reference of the whole table: a map, with stations of the configuration, of owners and learned
+/// ones. Each step compares what it returns, and what everybody then sees.
+mod model {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Stations of owners that fit.
+    const OWNED_PLACES: usize = 4;
+    /// The port with a limit of moves, and its limit.
+    const LIMITED: (PortIndex, u32) = (PortIndex(2), 2);
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Origin {
+        File,
+        Owner,
+        Learned { seen: u32 },
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Learn {
+            station: u64,
+            port: u16,
+        },
+        SetOwned {
+            station: u64,
+            port: u16,
+        },
+        RemoveOwned {
+            station: u64,
+        },
+        SetPorts {
+            ports: Vec<PortIndex>,
+        },
+        Pass {
+            seconds: u32,
+        },
+        /// Another table takes over.
+        Reload {
+            limit: usize,
+        },
+    }
+
+    fn acts() -> impl Strategy<Value = Act> {
+        let station = 0..12_u64;
+        let port = 0..4_u16;
+        prop_oneof![
+            6 => (station.clone(), port.clone()).prop_map(|(station, port)| Act::Learn { station, port }),
+            3 => (station.clone(), port).prop_map(|(station, port)| Act::SetOwned { station, port }),
+            2 => station.prop_map(|station| Act::RemoveOwned { station }),
+            1 => prop::collection::btree_set(0..4_u16, 1..5)
+                .prop_map(|ports| Act::SetPorts { ports: ports.into_iter().map(PortIndex).collect() }),
+            1 => (0..12_u32).prop_map(|seconds| Act::Pass { seconds }),
+            1 => (4..20_usize).prop_map(|limit| Act::Reload { limit }),
+        ]
+    }
+
+    struct Model {
+        known: HashMap<u64, (PortIndex, Origin)>,
+        ports: Vec<PortIndex>,
+        limit: usize,
+        now: u32,
+        moves: (u32, u32),
+    }
+
+    impl Model {
+        fn learned_at(&self, port: PortIndex) -> usize {
+            let is_learned =
+                |(at, origin): &&(PortIndex, Origin)| *at == port && matches!(origin, Origin::Learned { .. });
+            self.known.values().filter(is_learned).count()
+        }
+
+        /// Returns whether the port has a place for one more, by the rule of shares.
+        fn has_place(&self, port: PortIndex) -> bool {
+            let count = self.ports.len();
+            let own = (self.limit / 2 / count).max((self.limit / count).min(1));
+            let extra: usize = self.ports.iter().map(|port| self.learned_at(*port).saturating_sub(own)).sum();
+            self.ports.contains(&port) && (self.learned_at(port) < own || extra + own * count < self.limit)
+        }
+
+        fn learn(&mut self, station: u64, port: PortIndex) -> LearnOutcome {
+            let is_known = |seen: u32, now: u32| now - seen < 10;
+            match self.known.get(&station).copied() {
+                Some((at, Origin::File | Origin::Owner)) if at == port => LearnOutcome::Known,
+                Some((_, Origin::File | Origin::Owner)) => LearnOutcome::Fixed,
+                Some((from, Origin::Learned { .. })) if from == port => {
+                    self.known.insert(station, (port, Origin::Learned { seen: self.now }));
+                    LearnOutcome::Known
+                }
+                Some((from, Origin::Learned { seen })) => {
+                    if port == LIMITED.0 && is_known(seen, self.now) {
+                        self.moves =
+                            if self.moves.0 == self.now { (self.now, self.moves.1 + 1) } else { (self.now, 1) };
+                        if self.moves.1 > LIMITED.1 {
+                            return LearnOutcome::Held;
+                        }
+                    }
+                    self.known.remove(&station);
+                    if !self.has_place(port) {
+                        return LearnOutcome::Full;
+                    }
+                    self.known.insert(station, (port, Origin::Learned { seen: self.now }));
+                    LearnOutcome::Moved { from }
+                }
+                None if !self.has_place(port) => LearnOutcome::Full,
+                None => {
+                    self.known.insert(station, (port, Origin::Learned { seen: self.now }));
+                    LearnOutcome::Learned
+                }
+            }
+        }
+
+        fn owned(&self) -> usize {
+            self.known.values().filter(|(_, origin)| *origin == Origin::Owner).count()
+        }
+
+        fn set_owned(&mut self, station: u64, port: PortIndex) -> OwnOutcome {
+            match self.known.get(&station) {
+                Some((_, Origin::File)) => OwnOutcome::Fixed,
+                Some((_, Origin::Owner)) => {
+                    self.known.insert(station, (port, Origin::Owner));
+                    OwnOutcome::Owned
+                }
+                _ if self.owned() >= OWNED_PLACES => OwnOutcome::Full,
+                _ => {
+                    self.known.insert(station, (port, Origin::Owner));
+                    OwnOutcome::Owned
+                }
+            }
+        }
+    }
+
+    fn fresh(limit: usize) -> Fdb {
+        let ports: Vec<_> = (0..4).map(PortIndex).collect();
+        let space = FdbSpace { owned: OWNED_PLACES, ports: 4 };
+        let fdb = Fdb::with_space(limit, 10, &ports, &[(VLAN, mac(0), B)], space).with_move_limits([LIMITED]);
+        fdb.follow();
+        fdb
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map_of_three_origins(acts in prop::collection::vec(acts(), 1..120)) {
+            let mut fdb = fresh(8);
+            let known = [(0, (B, Origin::File))].into();
+            let ports = (0..4).map(PortIndex).collect();
+            let mut model = Model { known, ports, limit: 8, now: 1, moves: (0, 0) };
+            // What a follower knows of learned stations.
+            let mut told: HashMap<u64, PortIndex> = HashMap::new();
+            let mut since = 0;
+            for act in acts {
+                let key = |station| Station::new(VLAN, mac(station));
+                match act {
+                    Act::Learn { station, port } => {
+                        let expected = model.learn(station, PortIndex(port));
+                        prop_assert_eq!(fdb.learn(key(station), PortIndex(port), model.now), expected);
+                    }
+                    Act::SetOwned { station, port } => {
+                        prop_assert_eq!(fdb.set_owned(key(station), PortIndex(port)), model.set_owned(station, PortIndex(port)));
+                    }
+                    Act::RemoveOwned { station } => {
+                        let is_owned = model.known.get(&station).is_some_and(|(_, origin)| *origin == Origin::Owner);
+                        prop_assert_eq!(fdb.remove_owned(key(station)), is_owned);
+                        if is_owned {
+                            model.known.remove(&station);
+                        }
+                    }
+                    Act::SetPorts { ports } => {
+                        fdb.set_ports(&ports);
+                        model.known.retain(|_, (port, origin)| *origin == Origin::File || ports.contains(port));
+                        model.ports = ports;
+                    }
+                    Act::Pass { seconds } => {
+                        model.now += seconds;
+                        (0..64).for_each(|_| fdb.sweep(model.now));
+                        let now = model.now;
+                        let is_young = |origin: &Origin| !matches!(origin, Origin::Learned { seen } if now - seen >= 10);
+                        model.known.retain(|_, (_, origin)| is_young(origin));
+                    }
+                    Act::Reload { limit } => {
+                        // All ports are there again, and those seen last are taken over first. With equal
+                        // times the table chooses, so only what must be there is compared.
+                        let next = fresh(limit);
+                        next.take_over(&fdb, |_| true);
+                        let entries = next.entries(model.now);
+                        let of = |owned| entries.iter().filter(move |entry| entry.is_owned == owned && !entry.is_static);
+                        prop_assert_eq!(of(true).count(), model.owned());
+                        for entry in of(false) {
+                            let known = model.known.iter().any(|(n, (port, _))| mac(*n) == entry.mac && *port == entry.port);
+                            prop_assert!(known);
+                        }
+                        prop_assert_eq!(next.learned() as usize, of(false).count());
+                        let learned: Vec<_> = of(false).map(|entry| entry.mac).collect();
+                        model.known.retain(|n, (_, origin)| {
+                            !matches!(origin, Origin::Learned { .. }) || learned.contains(&mac(*n))
+                        });
+                        (model.ports, model.limit, model.moves) = ((0..4).map(PortIndex).collect(), limit, (0, 0));
+                        told = entries.iter().filter(|e| !e.is_owned && !e.is_static).map(|e| (e.mac.as_u64() & 0xff, e.port)).collect();
+                        since = next.follow();
+                        fdb = next;
+                    }
+                }
+                for station in 0..12 {
+                    let expected = model.known.get(&station).map(|(port, _)| *port);
+                    prop_assert_eq!(fdb.lookup(key(station), model.now), expected, "station {}", station);
+                }
+                prop_assert_eq!(fdb.owned() as usize, model.owned());
+                // A follower that only reads changes knows each learned station.
+                let (changes, count) = fdb.changes(since).expect("few changes");
+                since = count;
+                for FdbChange { station, port, kind } in changes {
+                    let number = station.mac().as_u64() & 0xff;
+                    match kind {
+                        FdbChangeKind::Learned | FdbChangeKind::Moved { .. } => {
+                            told.insert(number, PortIndex(port));
+                        }
+                        FdbChangeKind::Forgotten => {
+                            prop_assert_eq!(told.remove(&number), Some(PortIndex(port)));
+                        }
+                        FdbChangeKind::Claimed => {}
+                    }
+                }
+                let learned = model.known.iter().filter(|(_, (_, origin))| matches!(origin, Origin::Learned { .. }));
+                prop_assert_eq!(&told, &learned.map(|(n, (port, _))| (*n, *port)).collect::<HashMap<_, _>>());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_station_of_an_owner_is_claimed_and_does_not_move() {
+    let fdb = Fdb::with_space(16, 300, &[A, B], &[], FdbSpace { owned: 1, ports: 0 });
+    let key = Station::new(VLAN, mac(1));
+    assert_eq!(fdb.learn(key, B, 0), LearnOutcome::Learned);
+    let since = fdb.follow();
+    assert_eq!(fdb.set_owned(key, A), OwnOutcome::Owned);
+    assert_eq!(fdb.learned(), 0, "its place is free");
+    for now in [5, 5, 6] {
+        assert_eq!(fdb.learn(key, B, now), LearnOutcome::Fixed);
+        assert_eq!(fdb.learn(key, A, now), LearnOutcome::Known);
+    }
+    assert_eq!(fdb.lookup(key, 100_000), Some(A));
+    let (changes, _) = fdb.changes(since).unwrap();
+    let kinds: Vec<_> = changes.iter().map(|change| (change.port, change.kind)).collect();
+    let claimed = (1, FdbChangeKind::Claimed);
+    assert_eq!(kinds, [(1, FdbChangeKind::Forgotten), claimed, claimed], "once a second");
+    assert_eq!(fdb.set_owned(Station::new(VLAN, mac(2)), A), OwnOutcome::Full);
+    assert!(fdb.remove_owned(key) && !fdb.remove_owned(key));
+    assert_eq!(fdb.learn(key, B, 7), LearnOutcome::Learned);
+    assert!(!fdb.remove_owned(key), "a learned one is nobody's");
+}
+
+/// 100 000 stations of an owner take at most 64 bytes each in the table.
+#[test]
+fn a_large_table_of_an_owner_is_small() {
+    let count = 100_000;
+    let fdb = Fdb::with_space(64, 300, &[A, B], &[], FdbSpace { owned: count, ports: 0 });
+    for n in 0..count as u64 {
+        assert_eq!(fdb.set_owned(Station::new(VLAN, mac(n)), A), OwnOutcome::Owned);
+    }
+    assert!(fdb.stations.len() * 16 <= count * 64, "{} slots", fdb.stations.len());
+    assert_eq!(fdb.lookup(Station::new(VLAN, mac(99_999)), 5), Some(A));
+}
