@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod journal;
+mod owned;
 mod port;
 mod shares;
 mod slots;
@@ -32,6 +33,7 @@ mod table;
 mod word;
 
 pub use journal::{FdbChange, FdbChangeKind};
+pub use owned::{Newer, OwnedCommand, OwnedConflict, OwnedPlan, OwnedRow, OwnedTable, OwnerId, Owners};
 pub use port::FdbPort;
 pub use shares::{Reservation, Share, Shares, WhenFull};
 pub use table::{Fdb, FdbEntry, FdbMove, FdbSpace, LearnOutcome, OwnOutcome};
