@@ -42,6 +42,7 @@ pub use encap::output::UnderlayOutput;
 pub use encap::{Encap, Gather};
 pub use kind::{Cookie, L2tpOver, TunnelKind};
 pub use tunnel::lookup::Tunnels;
+pub use tunnel::open::{RemoteError, RemoteSpace};
 pub use tunnel::port::TunnelPort;
 pub use tunnel::remotes::{RemoteMove, RemoteStation};
 pub use tunnel::{Tunnel, TunnelStatus};

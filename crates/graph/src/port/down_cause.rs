@@ -95,6 +95,8 @@ causes! {
     NoUnderlayMac = "no-underlay-mac", "Set the underlay's port up, or name a `mac` in the section of the underlay.";
     /// The underlay has no route to a remote.
     NoRoute = "no-route", "Add a `gateway` to the section of the underlay, and run `straightline reload`.";
+    /// The tunnel has no remote.
+    NoRemote = "no-remote", "Name the other ends in `remotes` of the port's section, or add them with `straightline remote add PORT ADDRESS`.";
     /// No next hop of the tunnel has answered.
     NextHopSilent = "next-hop-silent", "Look at the next hops with `straightline neighbours`, and ping them with `straightline ping UNDERLAY ADDRESS`.";
 }

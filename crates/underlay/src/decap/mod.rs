@@ -59,6 +59,8 @@ pub struct Decap {
     own: MacAddr,
     /// A tunnel of GRE has a key, so that it may differ from an NVGRE tunnel by the flow's byte.
     has_gre_keys: bool,
+    /// The number of changes of the tunnels' remotes that `last` knows.
+    remote_changes: u64,
     /// A tunnel is one of GTP-U, so that we are an end of its paths (3GPP TS 29.281, 7.2).
     has_gtpu: bool,
 }
@@ -77,7 +79,16 @@ impl Decap {
     pub fn new(underlay: Arc<Underlay>, tunnels: Arc<Tunnels>) -> Self {
         let has_gre_keys = tunnels.has_gre_keys();
         let has_gtpu = tunnels.has_gtpu();
-        Decap { underlay, tunnels, last: None, last_key: None, own: MacAddr::BROADCAST, has_gre_keys, has_gtpu }
+        Decap {
+            underlay,
+            tunnels,
+            last: None,
+            last_key: None,
+            own: MacAddr::BROADCAST,
+            has_gre_keys,
+            remote_changes: 0,
+            has_gtpu,
+        }
     }
 
     /// Removes the headers of a packet. Returns the place of its tunnel.
@@ -116,9 +127,9 @@ impl Decap {
             Err(BAD_HEADER) if head.len() < len => self.parse_deep(packets, id)?,
             parsed => parsed?,
         };
-        let place = match self.tunnels.find(&header.key) {
+        let place = match self.tunnels.find(&header.key, packets) {
             Some(place) => place,
-            None => self.find_nvgre(&carrier, &mut header)?,
+            None => self.find_nvgre(&carrier, &mut header, packets)?,
         };
         let tunnel = &self.tunnels.all()[usize::from(place.tunnel)];
         let mut has_sublayer = false;
@@ -156,9 +167,14 @@ impl Decap {
     }
 
     /// Finds the NVGRE tunnel that the headers name. No tunnel has their key whole.
-    fn find_nvgre(&self, carrier: &Carrier, header: &mut TunnelHeader) -> Result<Place, Refusal> {
+    fn find_nvgre(
+        &self,
+        carrier: &Carrier,
+        header: &mut TunnelHeader,
+        packets: &Packets<'_>,
+    ) -> Result<Place, Refusal> {
         if let Some(key) = header.as_nvgre(carrier)
-            && let Some(place) = self.tunnels.find(&key)
+            && let Some(place) = self.tunnels.find(&key, packets)
         {
             // Without keys of GRE, the flow's byte decides nothing.
             if !self.has_gre_keys {
@@ -206,6 +222,11 @@ impl Node for Decap {
         let own = self.underlay.mac().unwrap_or(MacAddr::BROADCAST);
         if own != self.own {
             (self.own, self.last) = (own, None);
+        }
+        // A template names a remote, which may have gone.
+        let remote_changes = self.underlay.remote_changes();
+        if remote_changes != self.remote_changes {
+            (self.remote_changes, self.last) = (remote_changes, None);
         }
         let mut run = Run::default();
         for (id, later) in batch.ahead(AHEAD) {

@@ -237,6 +237,7 @@ impl Encap {
             let dst = ethernet::Header::new_checked(packets.head(id)).ok()?.dst();
             if dst.is_multicast() { None } else { remotes.of(vlan, dst, now) }
         };
+        let paths = self.tunnel.paths.load(packets);
         let mut targets = [None; MAX_BATCH];
         let targets = &mut targets[..ids.len()];
         targets.iter_mut().zip(ids).for_each(|(target, &id)| *target = remote_of(id));
@@ -247,7 +248,7 @@ impl Encap {
             return;
         }
         // Remote by remote: consecutive entries then have different packets, which go in one round.
-        for remote in (0..).take(self.tunnel.paths.len()) {
+        for RemoteIndex(remote) in paths.indices() {
             for (&id, target) in ids.iter().zip(&*targets) {
                 if target.is_none_or(|RemoteIndex(at)| at == remote) {
                     self.to_one(&[id], remote, network, next);

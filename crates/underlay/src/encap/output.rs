@@ -65,7 +65,8 @@ impl UnderlayOutput {
             rest = later;
             let Target { tunnel, remote, network } = run.target;
             let tunnel = &*tunnels[usize::from(tunnel)];
-            let Some(path) = tunnel.paths.get(usize::from(remote)) else { continue };
+            let paths = tunnel.paths.load(turn.packets());
+            let Some(path) = paths.get(remote) else { continue };
             let Some(headers) = path.headers.get(usize::from(network)) else { continue };
             let mut way = Way::new(&self.underlay, tunnel, path, headers, turn.now());
             match way.macs() {

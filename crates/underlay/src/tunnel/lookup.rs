@@ -5,19 +5,38 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use straightline_packet::PacketVlan;
+use straightline_packet::{PacketVlan, Packets};
 use straightline_wire::VlanId;
 
 use crate::kind::{Form, Traits};
 use crate::tunnel::remotes::RemoteIndex;
 use crate::{Network, Tunnel};
 
-/// The tunnels of an underlay, found by the headers of received packets. It never changes.
+/// The tunnels of an underlay, found by the headers of received packets. It never changes; the remotes
+/// of tunnels that take some may.
 #[derive(Debug)]
 pub struct Tunnels {
     tunnels: Vec<Arc<Tunnel>>,
     /// Remotes choose keys, so the hash is seeded.
     places: HashMap<Key, Place, RandomState>,
+    /// The tunnels that take remotes, by the headers without the remote.
+    open: HashMap<OpenKey, Vec<OpenPlace>, RandomState>,
+}
+
+/// The headers that name tunnels, whatever their remote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct OpenKey {
+    local: u128,
+    is_v4: bool,
+    form: Form,
+    key: u32,
+}
+
+/// A tunnel that takes remotes.
+#[derive(Clone, Copy, Debug)]
+struct OpenPlace {
+    tunnel: u16,
+    vlan: Option<PacketVlan>,
 }
 
 /// The place of a tunnel, and that of the remote which sent the packet.
@@ -67,6 +86,15 @@ impl Ends {
         }
     }
 
+    /// Returns the other end's address.
+    fn remote(&self) -> IpAddr {
+        if self.is_v4 {
+            Ipv4Addr::from_bits(u32::try_from(self.remote).unwrap_or(0)).into()
+        } else {
+            Ipv6Addr::from_bits(self.remote).into()
+        }
+    }
+
     /// Returns our address.
     pub(crate) fn local(&self) -> IpAddr {
         if self.is_v4 {
@@ -84,19 +112,28 @@ impl Tunnels {
     #[must_use]
     pub fn new(tunnels: Vec<Arc<Tunnel>>) -> Arc<Self> {
         let mut places = HashMap::default();
+        let mut open: HashMap<OpenKey, Vec<OpenPlace>, RandomState> = HashMap::default();
         for (at, tunnel) in tunnels.iter().enumerate() {
             for (network, kind) in tunnel.config.kinds() {
                 let Traits { form, key, .. } = kind.traits();
                 let vlan = network.map(Network::fact);
+                let Ok(tunnel_at) = u16::try_from(at) else { continue };
+                if tunnel.takes_remotes() {
+                    // The remote does not matter.
+                    let Some(ends) = Ends::new(tunnel.config.local, tunnel.config.local) else { continue };
+                    let open_key = OpenKey { local: ends.local, is_v4: ends.is_v4, form, key };
+                    open.entry(open_key).or_default().push(OpenPlace { tunnel: tunnel_at, vlan });
+                    continue;
+                }
                 for (index, &remote) in tunnel.config.remotes.iter().enumerate() {
-                    let (Ok(tunnel_at), Ok(index)) = (u16::try_from(at), u16::try_from(index)) else { continue };
+                    let Ok(index) = u16::try_from(index) else { continue };
                     let Some(ends) = Ends::new(remote, tunnel.config.local) else { continue };
                     let place = Place { tunnel: tunnel_at, remote: RemoteIndex(index), vlan };
                     places.entry(Key { ends, form, key }).or_insert(place);
                 }
             }
         }
-        Arc::new(Tunnels { tunnels, places })
+        Arc::new(Tunnels { tunnels, places, open })
     }
 
     /// Returns the tunnels, in the order of their edges.
@@ -115,7 +152,17 @@ impl Tunnels {
     }
 
     /// Finds the tunnel that these headers name.
-    pub(crate) fn find(&self, key: &Key) -> Option<Place> {
-        self.places.get(key).copied()
+    pub(crate) fn find(&self, key: &Key, packets: &Packets<'_>) -> Option<Place> {
+        self.places.get(key).copied().or_else(|| self.find_open(key, packets))
+    }
+
+    /// Finds the tunnel that takes remotes, and has the one of these headers now.
+    fn find_open(&self, key: &Key, packets: &Packets<'_>) -> Option<Place> {
+        let Key { ends, form, key } = *key;
+        let places = self.open.get(&OpenKey { local: ends.local, is_v4: ends.is_v4, form, key })?;
+        places.iter().find_map(|&OpenPlace { tunnel, vlan }| {
+            let paths = self.tunnels[usize::from(tunnel)].paths.load(packets);
+            Some(Place { tunnel, remote: paths.index(ends.remote())?, vlan })
+        })
     }
 }

@@ -4,7 +4,9 @@ pub(crate) mod face;
 pub(crate) mod inside;
 pub(crate) mod lookup;
 pub(crate) mod networks;
+pub(crate) mod open;
 pub(crate) mod path_mtu;
+pub(crate) mod paths;
 pub(crate) mod port;
 pub(crate) mod remotes;
 mod table;
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use straightline_fdb::Share;
 use straightline_graph::{QueueCounters, SharedLimit, Told};
-use straightline_packet::{Drops, PortIndex};
+use straightline_packet::{Drops, PortIndex, Rcu};
 use straightline_wire::{IpProtocol, MacAddr, WireError};
 use table::AlreadyTold;
 
@@ -23,7 +25,9 @@ use crate::headers::Headers;
 use crate::kind::VNI_BEHIND_UDP;
 use crate::tunnel::face::Face;
 use crate::tunnel::networks::Networks;
+use crate::tunnel::open::RemoteSpace;
 use crate::tunnel::path_mtu::{LEAST_INSIDE, PathMtu, TooLong};
+use crate::tunnel::paths::TunnelPaths;
 use crate::tunnel::remotes::{RemoteMove, RemoteStation, Remotes};
 use crate::underlay::neighbours::NextHop;
 use crate::underlay::outbox::Places;
@@ -55,10 +59,12 @@ pub struct Tunnel {
     pub(crate) errors_refused: AtomicU64,
     /// The places of the tunnel's own packets in the underlay's outbox.
     pub(crate) places: Arc<Places>,
-    /// The paths to the remotes, in the order of the settings.
-    pub(crate) paths: Vec<Path>,
-    /// The remote of each station, if there are several remotes.
+    /// The paths to the remotes.
+    pub(crate) paths: TunnelPaths,
+    /// The remote of each station, if there are several remotes, or may be.
     pub(crate) remotes: Option<Remotes>,
+    /// `None`: it takes no remotes while it runs.
+    space: Option<RemoteSpace>,
     /// The Ethernet face, if the tunnel carries IP.
     pub(crate) face: Option<Face>,
     /// The networks, if there are several.
@@ -82,6 +88,22 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// Creates the path of a tunnel to a remote.
+    ///
+    /// # Errors
+    /// The remote has another IP version than our end, or the headers are too long.
+    fn new(config: &TunnelConfig, underlay: &Underlay, remote: IpAddr) -> Result<Self, WireError> {
+        let of_kind = |kind: &crate::TunnelKind| Headers::new(underlay.config(), config, kind, remote);
+        let headers: Result<Box<[_]>, WireError> = config.kinds().map(|(_, kind)| of_kind(&kind)).collect();
+        let headers = headers?;
+        let least = match underlay.config().path_mtu {
+            PathMtuErrors::UsableInside => Some(headers[0].mtu_outside(LEAST_INSIDE)),
+            PathMtuErrors::Least(mtu) => Some(mtu),
+            PathMtuErrors::Off => None,
+        };
+        Ok(Path { remote, hop: underlay.route(remote), mtu: PathMtu::new(least), headers })
+    }
+
     /// Returns headers that are as long as those of each network.
     pub(crate) fn any_headers(&self) -> &Headers {
         &self.headers[0]
@@ -119,19 +141,36 @@ impl Tunnel {
     /// long. The check of the configuration refuses both.
     #[must_use]
     pub fn new(config: TunnelConfig, underlay: Arc<Underlay>, port: PortIndex, drops: Arc<Drops>) -> Arc<Self> {
-        let path = |&remote: &IpAddr| {
-            let of_kind = |kind: &crate::TunnelKind| Headers::new(underlay.config(), &config, kind, remote);
-            let headers: Result<Box<[_]>, WireError> = config.kinds().map(|(_, kind)| of_kind(&kind)).collect();
-            let headers = headers.expect("the settings were checked");
-            let least = match underlay.config().path_mtu {
-                PathMtuErrors::UsableInside => Some(headers[0].mtu_outside(LEAST_INSIDE)),
-                PathMtuErrors::Least(mtu) => Some(mtu),
-                PathMtuErrors::Off => None,
-            };
-            Path { remote, hop: underlay.route(remote), mtu: PathMtu::new(least), headers }
-        };
-        let paths = config.remotes.iter().map(path).collect();
-        let remotes = Remotes::new(&config);
+        Self::build(config, underlay, port, drops, None)
+    }
+
+    /// Returns a tunnel as [`Self::new`] does, which takes further remotes and stations while it runs.
+    /// `rcu` has the workers.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn open(
+        config: TunnelConfig,
+        underlay: Arc<Underlay>,
+        port: PortIndex,
+        drops: Arc<Drops>,
+        space: RemoteSpace,
+        rcu: &Rcu,
+    ) -> Arc<Self> {
+        Self::build(config, underlay, port, drops, Some((space, rcu)))
+    }
+
+    fn build(
+        config: TunnelConfig,
+        underlay: Arc<Underlay>,
+        port: PortIndex,
+        drops: Arc<Drops>,
+        space: Option<(RemoteSpace, &Rcu)>,
+    ) -> Arc<Self> {
+        let path = |&remote: &IpAddr| Path::new(&config, &underlay, remote).expect("the settings were checked");
+        let paths = TunnelPaths::new(config.remotes.iter().map(path), space.map(|(_, rcu)| rcu));
+        let remotes = Remotes::new(&config, space.map(|(space, _)| space));
         let networks = Networks::of(&config.networks);
         let face = config.kind.carries_ip().then(|| Face::new(config.mac.unwrap_or_default()));
         let is_selective = face.is_some() || config.drops_tags;
@@ -147,6 +186,7 @@ impl Tunnel {
             places: Arc::new(Places::new(port)),
             paths,
             remotes,
+            space: space.map(|(space, _)| space),
             face,
             networks,
             is_selective,
@@ -166,8 +206,8 @@ impl Tunnel {
         error: TooLong,
         now: u32,
     ) -> bool {
-        let path = self.paths.iter().find(|path| path.remote == dst && self.config.local == src);
-        let Some(path) = path else { return false };
+        let paths = self.paths.now();
+        let Some(path) = paths.to(dst).filter(|_| self.config.local == src) else { return false };
         // The headers are compared last, because that takes longest.
         let mtu = path.mtu.lower_to(dst, error, self.underlay.mtu(), now);
         let mtu = mtu.filter(|_| path.headers[self.network_of(rest)].can_begin(protocol, rest));
@@ -211,47 +251,48 @@ impl Tunnel {
     #[must_use]
     pub fn path_mtus(&self) -> Vec<(IpAddr, u16)> {
         let now = self.underlay.now();
-        self.paths.iter().filter_map(|path| Some((path.remote, path.mtu.told(now)?.0))).collect()
+        self.paths.now().iter().filter_map(|path| Some((path.remote, path.mtu.told(now)?.0))).collect()
     }
 
     /// Returns the status.
     #[must_use]
     pub fn status(&self) -> TunnelStatus {
-        let next_hop = self.config.remotes.first().and_then(|&remote| self.underlay.via(remote));
+        let paths = self.paths.now();
+        let next_hop = paths.iter().next().and_then(|path| self.underlay.via(path.remote));
         let state = next_hop.and_then(|next_hop| self.underlay.neighbours.state(next_hop));
         let now = self.underlay.now();
         let inside = |path: &Path| path.any_headers().mtu_inside(path.mtu.get(self.underlay.mtu(), now));
         TunnelStatus {
             local: self.config.local,
-            remotes: self.config.remotes.clone(),
+            remotes: paths.iter().map(|path| path.remote).collect(),
             next_hop,
             state,
             conflict: self.underlay.conflicts.other(self.config.local),
-            overhead: self.paths.first().map_or(0, |path| path.any_headers().overhead()),
-            mtu_inside: self.paths.iter().map(inside).min().unwrap_or(0),
+            overhead: paths.iter().next().map_or(0, |path| path.any_headers().overhead()),
+            mtu_inside: paths.iter().map(inside).min().unwrap_or(0),
             path_mtus: self.path_mtus(),
             errors_refused: self.errors_refused.load(Ordering::Relaxed),
         }
     }
 
-    /// Returns the share of each remote in the table of stations, in the order of the settings. Empty
-    /// if there is one remote.
+    /// Returns the share of each remote in the table of stations, in the order of
+    /// [`TunnelStatus::remotes`]. Empty if there is one remote for ever.
     #[must_use]
     pub fn shares(&self) -> Vec<Share> {
-        self.remotes.as_ref().map_or_else(Vec::new, Remotes::shares)
+        self.remotes.as_ref().map_or_else(Vec::new, |remotes| remotes.shares(&self.paths.now()))
     }
 
     /// Returns the stations behind several remotes that are known at `now`, in seconds of the
     /// workers' clocks.
     #[must_use]
     pub fn stations(&self, now: u32) -> Vec<RemoteStation> {
-        self.remotes.as_ref().map_or_else(Vec::new, |remotes| remotes.stations(now))
+        self.remotes.as_ref().map_or_else(Vec::new, |remotes| remotes.stations(&self.paths.now(), now))
     }
 
     /// Returns the moves of stations from one remote to another after the first `since` ones, oldest
     /// first, as far as they are kept, and the number of all moves.
     #[must_use]
     pub fn moves(&self, since: u64) -> (Vec<RemoteMove>, u64) {
-        self.remotes.as_ref().map_or_else(Default::default, |remotes| remotes.moves(since))
+        self.remotes.as_ref().map_or_else(Default::default, |remotes| remotes.moves(&self.paths.now(), since))
     }
 }

@@ -116,7 +116,8 @@ impl Tunnel {
     /// Returns whether no next hop will answer soon: all were asked, or there is none.
     fn is_unanswered(&self) -> bool {
         let is_silent = |hop: IpAddr| self.underlay.neighbours.state(hop) == Some(NeighbourState::Unanswered);
-        let mut hops = self.paths.iter().filter_map(|path| path.hop.as_ref());
+        let paths = self.paths.now();
+        let mut hops = paths.iter().filter_map(|path| path.hop.as_ref());
         self.underlay.mac().is_some() && hops.all(|hop| is_silent(hop.ip()))
     }
 
@@ -127,7 +128,12 @@ impl Tunnel {
             return Some(Down::new(DownCause::NoUnderlayMac, reason));
         }
         let mut silent: Vec<IpAddr> = Vec::new();
-        for path in &self.paths {
+        let paths = self.paths.now();
+        if paths.iter().next().is_none() {
+            let reason = "it has no remote yet; a client of the API adds some";
+            return Some(Down::new(DownCause::NoRemote, reason));
+        }
+        for path in paths.iter() {
             match &path.hop {
                 Some(hop) if self.underlay.neighbours.mac(hop).is_some() => return None,
                 Some(hop) if !silent.contains(&hop.ip()) => silent.push(hop.ip()),
@@ -137,7 +143,7 @@ impl Tunnel {
         let named = silent.iter().take(MOST_NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let reason = match silent.len() {
             0 => {
-                let remote = self.config.remotes.first().map(ToString::to_string).unwrap_or_default();
+                let remote = paths.iter().next().map(|path| path.remote.to_string()).unwrap_or_default();
                 let reason = format!("underlay {} has no next hop to {remote}", self.underlay.config().name);
                 return Some(Down::new(DownCause::NoRoute, reason));
             }

@@ -8,12 +8,14 @@
 
 use std::net::IpAddr;
 
-use straightline_fdb::{Fdb, FdbMove, FdbPort, Share, Station};
+use straightline_fdb::{Fdb, FdbMove, FdbPort, FdbSpace, OwnOutcome, Share, Station};
 use straightline_wire::{MacAddr, VlanId};
 
 use crate::TunnelConfig;
+use crate::tunnel::open::RemoteSpace;
+use crate::tunnel::paths::{MOST_REMOTES, Paths};
 
-/// A remote of a tunnel: its place in [`TunnelConfig::remotes`].
+/// A remote of a tunnel: its place in the tunnel's [`Paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RemoteIndex(pub(crate) u16);
 
@@ -35,8 +37,6 @@ const AGEING: u32 = 300;
 #[derive(Debug)]
 pub(crate) struct Remotes {
     fdb: Fdb<RemoteIndex>,
-    /// The remotes' addresses, for those who ask.
-    addresses: Box<[IpAddr]>,
 }
 
 /// A station that a tunnel with several remotes knows.
@@ -52,6 +52,8 @@ pub struct RemoteStation {
     pub seen: u32,
     /// True if the configuration has it.
     pub is_static: bool,
+    /// True if a client of the API has it.
+    pub is_owned: bool,
 }
 
 /// A station that moved from one remote to another.
@@ -68,9 +70,9 @@ pub struct RemoteMove {
 }
 
 impl Remotes {
-    /// Returns the table of a tunnel, if it has several remotes. It has learned nothing.
-    pub(crate) fn new(config: &TunnelConfig) -> Option<Self> {
-        if config.remotes.len() < 2 {
+    /// Returns the table of a tunnel, if it has several remotes, or takes some. It has learned nothing.
+    pub(crate) fn new(config: &TunnelConfig, space: Option<RemoteSpace>) -> Option<Self> {
+        if config.remotes.len() < 2 && space.is_none() {
             return None;
         }
         let index = |at: usize| u16::try_from(at).ok().map(RemoteIndex);
@@ -79,7 +81,8 @@ impl Remotes {
         let stations = config.stations.iter();
         let fixed: Vec<_> = stations.filter_map(|(vlan, mac, remote)| Some((*vlan, *mac, place(remote)?))).collect();
         let limit = config.limit.saturating_sub(fixed.len());
-        Some(Remotes { fdb: Fdb::new(limit, AGEING, &ports, &fixed), addresses: config.remotes.as_slice().into() })
+        let space = space.map(|space| FdbSpace { owned: space.stations, ports: MOST_REMOTES });
+        Some(Remotes { fdb: Fdb::with_space(limit, AGEING, &ports, &fixed, space.unwrap_or_default()) })
     }
 
     /// Returns the remote behind which a station is, if it is known at `now`.
@@ -103,38 +106,53 @@ impl Remotes {
         self.fdb.sweep(now);
     }
 
-    /// Returns the share of each remote, in the order of the settings.
-    pub(crate) fn shares(&self) -> Vec<Share> {
-        let remotes = (0..).take(self.addresses.len());
-        remotes.map(|remote| self.fdb.share(RemoteIndex(remote))).collect()
+    /// Returns the share of each remote, in their order.
+    pub(crate) fn shares(&self, paths: &Paths) -> Vec<Share> {
+        paths.indices().map(|remote| self.fdb.share(remote)).collect()
+    }
+
+    /// Divides the places anew among these remotes. Stations behind others go.
+    pub(crate) fn set_remotes(&self, remotes: &[RemoteIndex]) {
+        self.fdb.set_ports(remotes);
+    }
+
+    /// Gives a station to an owner.
+    pub(crate) fn set_owned(&self, station: Station, remote: RemoteIndex) -> OwnOutcome {
+        self.fdb.set_owned(station, remote)
+    }
+
+    /// Removes a station of an owner.
+    pub(crate) fn remove_owned(&self, station: Station) -> bool {
+        self.fdb.remove_owned(station)
+    }
+
+    /// Returns whether the configuration has a station.
+    pub(crate) fn is_fixed(&self, station: Station) -> bool {
+        self.fdb.is_fixed(station)
     }
 
     /// Returns the stations that are known at `now`.
-    pub(crate) fn stations(&self, now: u32) -> Vec<RemoteStation> {
+    pub(crate) fn stations(&self, paths: &Paths, now: u32) -> Vec<RemoteStation> {
         let entries = self.fdb.entries(now).into_iter();
         entries
             .filter_map(|entry| {
-                let remote = self.address(entry.port)?;
-                let straightline_fdb::FdbEntry { vlan, mac, seen, is_static, .. } = entry;
-                Some(RemoteStation { vlan, mac, remote, seen, is_static })
+                let remote = paths.address(entry.port)?;
+                let straightline_fdb::FdbEntry { vlan, mac, seen, is_static, is_owned, .. } = entry;
+                Some(RemoteStation { vlan, mac, remote, seen, is_static, is_owned })
             })
             .collect()
     }
 
     /// Returns the moves after the first `since` ones that are kept, and the number of all moves.
-    pub(crate) fn moves(&self, since: u64) -> (Vec<RemoteMove>, u64) {
+    pub(crate) fn moves(&self, paths: &Paths, since: u64) -> (Vec<RemoteMove>, u64) {
         if self.fdb.moved() == since {
             return (Vec::new(), since);
         }
         let (moves, count) = self.fdb.moves(since);
         let name = |FdbMove { vlan, mac, from, to, .. }| {
-            Some(RemoteMove { vlan, mac, from: self.address(from)?, to: self.address(to)? })
+            Some(RemoteMove { vlan, mac, from: paths.address(from)?, to: paths.address(to)? })
         };
         (moves.into_iter().filter_map(name).collect(), count)
-    }
-
-    fn address(&self, remote: RemoteIndex) -> Option<IpAddr> {
-        self.addresses.get(usize::from(remote.0)).copied()
     }
 }
 

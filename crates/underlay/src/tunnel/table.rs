@@ -19,10 +19,11 @@ pub(super) struct AlreadyTold {
 }
 
 impl NodeControl for Tunnel {
-    /// Takes over the MTUs that were told. Stations are learned anew.
+    /// Takes over the MTUs that were told, and what clients have added. Other stations are learned anew.
     fn commit(&self, before: &dyn NodeControl) {
         if let Some(before) = before.downcast::<Self>() {
             self.told.take_over(&before.told);
+            self.take_over_added(before);
         }
     }
 
@@ -39,7 +40,7 @@ impl NodeControl for Tunnel {
                     vlan: self.networks.as_ref().map(|_| station.vlan.get()),
                     mac: station.mac.to_string(),
                     remote: station.remote.to_string(),
-                    age_s: if station.is_static { 0.0 } else { view.age(station.seen) },
+                    age_s: if station.is_static || station.is_owned { 0.0 } else { view.age(station.seen) },
                     is_static: station.is_static,
                 })
             };
@@ -55,7 +56,8 @@ impl NodeControl for Tunnel {
     fn events(&self, _: &TableView<'_>) -> Vec<TableEvent> {
         self.told.news(|told| {
             let mut news = self.news_of_moves(&mut told.moves);
-            let remotes = self.config.remotes.iter().zip(self.shares());
+            let paths = self.paths.now();
+            let remotes = paths.iter().map(|path| path.remote).zip(self.shares());
             let refused =
                 remotes.map(|(remote, share)| (self.config.name.clone(), Some(remote.to_string()), share.refused));
             news.extend(told.refusals.news(refused));

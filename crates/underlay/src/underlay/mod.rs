@@ -82,6 +82,8 @@ pub struct Underlay {
     links: Mutex<Vec<Weak<TunnelLink>>>,
     /// The tunnels to each remote, to know their packets in ICMP errors.
     tunnels: Mutex<BTreeMap<IpAddr, Vec<Weak<Tunnel>>>>,
+    /// The number of times that a tunnel's remotes have changed.
+    remote_changes: AtomicU64,
     told: Told<AlreadyTold>,
 }
 
@@ -103,6 +105,7 @@ impl Underlay {
             second: AtomicU32::new(0),
             links: Mutex::default(),
             tunnels: Mutex::default(),
+            remote_changes: AtomicU64::new(0),
             told: Told::default(),
             mac: AtomicU64::new(mac),
             interface_mac: AtomicU64::new(0),
@@ -234,6 +237,26 @@ impl Underlay {
         for &remote in &tunnel.config.remotes {
             tunnels.entry(remote).or_default().push(Arc::downgrade(tunnel));
         }
+    }
+
+    /// Notes a tunnel under a remote that it has got.
+    pub(crate) fn add_tunnel_to(&self, remote: IpAddr, tunnel: &Arc<Tunnel>) {
+        let mut tunnels = self.tunnels();
+        let known = tunnels.entry(remote).or_default();
+        if !known.iter().any(|other| other.as_ptr() == Arc::as_ptr(tunnel)) {
+            known.push(Arc::downgrade(tunnel));
+        }
+    }
+
+    /// Returns the number of times that a tunnel's remotes have changed.
+    #[inline]
+    pub(crate) fn remote_changes(&self) -> u64 {
+        self.remote_changes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a tunnel's remotes change. Workers must not see the change before.
+    pub(crate) fn note_remote_change(&self) {
+        self.remote_changes.fetch_add(1, Ordering::Release);
     }
 
     /// Returns whether a tunnel to this remote was added lately.

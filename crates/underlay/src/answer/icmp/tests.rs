@@ -92,12 +92,12 @@ fn add(station: &Station, port: u16, kind: TunnelKind, local: &str, remote: &str
 
 /// Notes that these tunnels have sent a packet of 1500 bytes.
 fn send<'a>(tunnels: impl IntoIterator<Item = &'a Arc<Tunnel>>, now: u32) {
-    tunnels.into_iter().for_each(|tunnel| tunnel.paths[0].mtu.note_sent(1500, now));
+    tunnels.into_iter().for_each(|tunnel| tunnel.paths.fixed().get(0).unwrap().mtu.note_sent(1500, now));
 }
 
 /// Returns the MTU of the way that each tunnel has.
 fn mtus<'a>(tunnels: impl IntoIterator<Item = &'a Arc<Tunnel>>, now: u32) -> Vec<u16> {
-    let mtu = |tunnel: &Arc<Tunnel>| tunnel.paths[0].mtu.get(tunnel.underlay.mtu(), now);
+    let mtu = |tunnel: &Arc<Tunnel>| tunnel.paths.fixed().get(0).unwrap().mtu.get(tunnel.underlay.mtu(), now);
     tunnels.into_iter().map(mtu).collect()
 }
 
@@ -187,11 +187,11 @@ fn an_error_is_about_a_packet_of_the_last_seconds() {
     let tunnels = tunnels(&station);
     let error = |len| too_big4(US, FAR, (IpProtocol::GRE, &KEYED), len, 1400);
     refused(&mut station, &error(1500), Reason::NotOurs);
-    tunnels[0].paths[0].mtu.note_sent(1450, 0);
+    tunnels[0].paths.fixed().get(0).unwrap().mtu.note_sent(1450, 0);
     refused(&mut station, &error(1451), Reason::NotOurs);
     station.turn(8);
     refused(&mut station, &error(1450), Reason::NotOurs);
-    tunnels[0].paths[0].mtu.note_sent(1450, 8);
+    tunnels[0].paths.fixed().get(0).unwrap().mtu.note_sent(1450, 8);
     station.turn(11);
     believed(&mut station, &error(1450));
     assert_eq!(mtus(&tunnels, 11), [1400, 1500]);

@@ -627,10 +627,10 @@ fn questions_beyond_the_places_of_a_tunnel_are_counted() {
 #[test]
 fn the_longest_packets_are_noted() {
     let mut rig = Rig::new(underlay(None), vec![TunnelConfig { mtu: 9000, ..vxlan() }]);
-    let remote = rig.tunnels[0].paths[0].remote;
+    let remote = rig.tunnels[0].config.remotes[0];
     let believes = |rig: &Rig, len| {
         let error = crate::tunnel::path_mtu::TooLong { len, mtu: 0 };
-        rig.tunnels[0].paths[0].mtu.lower_to(remote, error, 1600, 0).is_some()
+        rig.tunnels[0].paths.fixed().get(0).unwrap().mtu.lower_to(remote, error, 1600, 0).is_some()
     };
     let long = InnerHeaders::new(true, false, 0).complete(&vec![1; 1400]);
     assert!(!believes(&rig, 1400));

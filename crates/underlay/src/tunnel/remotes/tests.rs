@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
+use straightline_packet::PortIndex;
 
 use super::*;
-use crate::TunnelKind;
-use crate::headers::reference::tunnel;
+use crate::headers::reference::{tunnel, underlay};
+use crate::{Tunnel, TunnelKind, Underlay};
 
 /// The VLAN of tunnels that are one network.
 const VLAN: VlanId = VlanId::DEFAULT;
@@ -21,12 +23,22 @@ fn address(remote: u16) -> IpAddr {
     [192, 0, high, low].into()
 }
 
+/// Returns the paths to so many remotes.
+fn paths(remotes: u16) -> Paths {
+    let mut config = underlay(None);
+    config.gateways = vec!["10.0.0.2".parse().unwrap()];
+    let config = Underlay::new(config, PortIndex(0));
+    let remotes = (0..remotes).map(address).collect();
+    let settings = TunnelConfig { remotes, ..tunnel(TunnelKind::Vxlan { vni: 1 }, true) };
+    Paths::clone(Tunnel::new(settings, config, PortIndex(1), Arc::default()).paths.fixed())
+}
+
 /// Returns the table of a tunnel with so many remotes.
 fn table(remotes: u16, limit: usize, stations: &[(MacAddr, RemoteIndex)]) -> Remotes {
     let stations = stations.iter().map(|&(mac, RemoteIndex(remote))| (VLAN, mac, address(remote))).collect();
     let remotes = (0..remotes).map(address).collect();
     let config = TunnelConfig { remotes, stations, limit, ..tunnel(TunnelKind::Vxlan { vni: 1 }, true) };
-    Remotes::new(&config).expect("several remotes")
+    Remotes::new(&config, None).expect("several remotes")
 }
 
 #[test]
@@ -38,9 +50,10 @@ fn stations_are_learned_move_and_are_forgotten() {
     remotes.learn(VLAN, mac(1), B, 10);
     assert_eq!((remotes.of(VLAN, mac(1), 309), remotes.of(VLAN, mac(1), 310)), (Some(B), None));
     let moved = RemoteMove { vlan: VLAN, mac: mac(1), from: address(0), to: address(1) };
-    assert_eq!((remotes.moves(0), remotes.moves(1)), ((vec![moved], 1), (vec![], 1)));
-    let station = RemoteStation { vlan: VLAN, mac: mac(1), remote: address(1), seen: 10, is_static: false };
-    assert_eq!(remotes.stations(309), [station]);
+    assert_eq!((remotes.moves(&paths(2), 0), remotes.moves(&paths(2), 1)), ((vec![moved], 1), (vec![], 1)));
+    let station =
+        RemoteStation { vlan: VLAN, mac: mac(1), remote: address(1), seen: 10, is_static: false, is_owned: false };
+    assert_eq!(remotes.stations(&paths(2), 309), [station]);
 }
 
 #[test]
@@ -60,8 +73,8 @@ fn a_station_has_a_place_in_each_network() {
     remotes.learn(other, mac(9), A, 0);
     let look_up = |vlan| [1, 9].map(|n| remotes.of(vlan, mac(n), 0));
     assert_eq!((look_up(VLAN), look_up(other)), ([Some(A), Some(B)], [Some(B), Some(A)]));
-    assert_eq!(remotes.moves(0), (vec![], 0), "it is another station");
-    let vlans: Vec<_> = remotes.stations(0).iter().map(|station| station.vlan).collect();
+    assert_eq!(remotes.moves(&paths(2), 0), (vec![], 0), "it is another station");
+    let vlans: Vec<_> = remotes.stations(&paths(2), 0).iter().map(|station| station.vlan).collect();
     assert_eq!(vlans.iter().filter(|vlan| **vlan == other).count(), 2);
 }
 
@@ -82,7 +95,7 @@ fn a_table_of_100_000_stations() {
     let remote = |n: u32| RemoteIndex(u16::try_from(n % 64).unwrap());
     (0..STATIONS).for_each(|n| remotes.learn(VLAN, mac(n), remote(n), n / 1000));
     (0..STATIONS).for_each(|n| assert_eq!(remotes.of(VLAN, mac(n), 100), Some(remote(n))));
-    assert_eq!(remotes.shares().iter().map(|share| (share.used, share.refused)).max(), Some((1563, 0)));
+    assert_eq!(remotes.shares(&paths(64)).iter().map(|share| (share.used, share.refused)).max(), Some((1563, 0)));
 }
 
 /// A step of a generated sequence.
@@ -149,7 +162,7 @@ proptest! {
                 prop_assert_eq!(remotes.of(VLAN, name(station), now), expected, "station {} at {}", station, now);
             }
         }
-        let shares = remotes.shares();
+        let shares = remotes.shares(&paths(REMOTES));
         prop_assert!(shares[1..].iter().all(|share| share.refused == 0), "{:?}", shares);
         prop_assert!(shares[0].used <= 32 + 128, "its own places and the common ones: {:?}", shares);
     }
