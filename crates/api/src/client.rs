@@ -53,6 +53,8 @@ pub enum RequestError {
         code: ErrorCode,
         /// The thing that the error is about, if the switch names one.
         culprit: Option<String>,
+        /// The place of the wrong entry in a change with several.
+        index: Option<u64>,
     },
     /// The answer is not the answer of a switch.
     #[error("the process that listens on {} does not answer like a switch: {why}", path.display())]
@@ -198,11 +200,12 @@ fn parse_reply(path: &Path, line: &str) -> Result<String, RequestError> {
         #[serde(default)]
         code: ErrorCode,
         culprit: Option<String>,
+        index: Option<u64>,
     }
     match serde_json::from_str(line).map_err(|error| invalid_answer(path, &error))? {
         Reply { ok: Some(json), .. } => Ok(json.get().to_owned()),
-        Reply { error: Some(message), code, culprit, .. } => {
-            Err(RequestError::Refused { path: path.to_owned(), message, code, culprit })
+        Reply { error: Some(message), code, culprit, index, .. } => {
+            Err(RequestError::Refused { path: path.to_owned(), message, code, culprit, index })
         }
         Reply { .. } => {
             Err(RequestError::InvalidAnswer { path: path.to_owned(), why: "it has neither ok nor error".to_owned() })

@@ -48,6 +48,7 @@ pub mod table {
     pub use crate::commands::fdb::text as fdb;
     pub use crate::commands::firewall::{explanation_text as explanation, groups_text as groups};
     pub use crate::commands::neighbours::text as neighbours;
+    pub use crate::commands::networks::{entries_changed, remotes, stations};
     pub use crate::commands::ports::{one_line_each as ports_short, text as ports};
     pub use crate::commands::reload::text as changes;
     pub use crate::commands::runtime::text as runtime;

@@ -16,6 +16,9 @@ pub struct Refusal {
     /// The thing that the error is about, such as the name of a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub culprit: Option<String>,
+    /// The place of the wrong entry in a change with several, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u64>,
 }
 
 /// The kinds of errors.
@@ -51,13 +54,19 @@ impl Refusal {
     /// Returns an error of this kind.
     #[must_use]
     pub fn new(code: ErrorCode, error: impl Into<String>) -> Self {
-        Refusal { error: error.into(), code, culprit: None }
+        Refusal { error: error.into(), code, culprit: None, index: None }
     }
 
     /// Names the thing that the error is about.
     #[must_use]
     pub fn about(self, culprit: impl Into<String>) -> Self {
         Refusal { culprit: Some(culprit.into()), ..self }
+    }
+
+    /// Names the wrong entry of a change.
+    #[must_use]
+    pub fn at(self, index: usize) -> Self {
+        Refusal { index: Some(index as u64), ..self }
     }
 }
 

@@ -123,7 +123,7 @@ fn a_request_is_read_as_it_was_written() {
     // Fields that this version does not know are for another one.
     assert_eq!(Request::parse(br#"{"cmd":"ports","later":[1]}"#).unwrap(), Request::Ports);
     let refused = |line: &str| {
-        let Refusal { error, code, culprit } = Request::parse(line.as_bytes()).unwrap_err();
+        let Refusal { error, code, culprit, .. } = Request::parse(line.as_bytes()).unwrap_err();
         (code, culprit, error)
     };
     let (code, culprit, error) = refused(r#"{"cmd":"link","port":"vm1"}"#);

@@ -472,6 +472,11 @@ impl<P: FdbPort> Fdb<P> {
         self.stations.find(station).is_some_and(|found| found.seen() == STATIC)
     }
 
+    /// Returns whether an owner has a station.
+    pub fn is_owned(&self, station: Station) -> bool {
+        self.stations.find(station).is_some_and(|found| found.seen() == OWNED)
+    }
+
     /// Returns the number of moves that were beyond the limit of their port.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)

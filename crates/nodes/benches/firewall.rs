@@ -163,6 +163,7 @@ impl Row {
     fn new(name: impl Into<String>, load: Load, sender: Option<(&[String], u32)>, has_receiver: bool) -> Self {
         let rcu = Rcu::new();
         let bridge = BridgeRules {
+            api_stations: 0,
             limit: 64,
             ageing: 300,
             statics: vec![(VlanId::DEFAULT, MacAddr([2, 0, 0, 0, 0, 2]), PortIndex(1))],

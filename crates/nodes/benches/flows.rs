@@ -165,6 +165,7 @@ impl Row {
     fn new(name: &'static str, packets: &[Vec<u8>], flows: Option<Vec<(usize, FlowMod)>>) -> Self {
         let rcu = Rcu::new();
         let rules = BridgeRules {
+            api_stations: 0,
             limit: 64,
             ageing: 300,
             statics: vec![(VlanId::DEFAULT, mac(2), PortIndex(1))],

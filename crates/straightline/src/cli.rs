@@ -2,6 +2,7 @@
 
 mod firewall;
 mod flow;
+mod networks;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +16,7 @@ use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
 pub(crate) use firewall::Firewall;
 pub(crate) use flow::{At, Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
+pub(crate) use networks::{Remote, Station, StationEntry};
 use straightline_api::{Command as Api, DEFAULT_PATH};
 use straightline_capture::{Filter, SNAPLEN};
 #[cfg(feature = "lab")]
@@ -98,6 +100,12 @@ pub(crate) enum Command {
     /// Show and change the flow tables of a bridge, in the words of `ovs-ofctl`
     #[command(subcommand, after_help = FLOW_HELP)]
     Flow(Flow),
+    /// Show and change the remotes that clients have added to a tunnel
+    #[command(subcommand, after_help = networks::REMOTE_HELP)]
+    Remote(Remote),
+    /// Show and change the stations that clients have added to a bridge
+    #[command(subcommand, after_help = networks::STATION_HELP)]
+    Station(Station),
     #[cfg(feature = "lab")]
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]

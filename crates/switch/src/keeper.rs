@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::api::{
-    Capture, CaptureRequest, ChangeFlows, ChangeMeter, Changes, Control, DynamicPortGuard, ErrorCode, EventKind,
-    FlowsChanged, Ping, PingRequest, PortRequest, RateRequest, RateSet, Refusal, SetGroupRequest, SetGroupsRequest,
-    Stream, Trace, TraceRequest,
+    Capture, CaptureRequest, ChangeFlows, ChangeMeter, ChangeRemotes, ChangeStations, Changes, Control,
+    DynamicPortGuard, EntriesChanged, ErrorCode, EventKind, FlowsChanged, NewStation, Ping, PingRequest, PortRequest,
+    RateRequest, RateSet, Refusal, SetGroupRequest, SetGroupsRequest, Stream, SubscribeRequest, Subscribed, Trace,
+    TraceRequest,
 };
 use crate::config::{Config, Diagnostic, Interfaces, Kinds, Loaded};
 use crate::config_file::AppliedFile;
@@ -137,6 +138,18 @@ impl Control for Keeper {
 
     fn set_group(&self, request: &SetGroupRequest) -> Result<(), Refusal> {
         self.switch.set_group(request)
+    }
+
+    fn change_remotes(&self, request: &ChangeRemotes, remotes: &[String]) -> Result<EntriesChanged, Refusal> {
+        self.switch.change_remotes(request, remotes)
+    }
+
+    fn change_stations(&self, request: &ChangeStations, stations: &[NewStation]) -> Result<EntriesChanged, Refusal> {
+        self.switch.change_stations(request, stations)
+    }
+
+    fn subscribe(&self, request: &SubscribeRequest) -> Result<(Subscribed, Box<dyn Stream>), Refusal> {
+        self.switch.subscribe(request)
     }
 
     fn change_meter(&self, request: &ChangeMeter) -> Result<(), Refusal> {

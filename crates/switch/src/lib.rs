@@ -49,6 +49,7 @@ mod firewall;
 mod flows;
 mod keeper;
 mod log_writer;
+mod networks;
 mod node_chain;
 mod open_port;
 pub mod opener;

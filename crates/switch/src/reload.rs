@@ -100,6 +100,8 @@ impl Switch {
     }
 
     pub(crate) fn change(&self, config: &Config, desired: &DesiredConfig) -> anyhow::Result<Changes> {
+        // No client changes tables that are handed on.
+        let networks = self.running.networks.lock().ignore_poison();
         let now = self.running.now();
         let Intent { config, plan, steps } = intend(&now, config)?;
         let config = &config;
@@ -130,6 +132,7 @@ impl Switch {
         let pauses = pausing(&now.domains, &next.domains);
         let next = Snapshot { client_groups: desired.client_groups(), ..next };
         self.settle(&now, next, &steps);
+        networks.reapply(&self.running.now());
         let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
         Ok(Changes { changes, pauses, dry_run: false })
     }

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::config_file::AppliedFile;
 use crate::dynamic_port::ClientGroups;
 use crate::events::EventLog;
+use crate::networks::Networks;
 use crate::plan::{DomainSpec, Plan};
 use crate::tables::Tables;
 use crate::traffic::TrafficHistory;
@@ -33,6 +34,8 @@ pub(crate) struct Running {
     pub(crate) captures: Captures,
     pub(crate) events: EventLog,
     pub(crate) traffic: Mutex<TrafficHistory>,
+    /// Held while tables change that clients can change, too.
+    pub(crate) networks: Mutex<Networks>,
     now: Mutex<Arc<Snapshot>>,
     removed_drops: Arc<Drops>,
     removed_nodes: NodeStats,
@@ -70,6 +73,7 @@ impl Running {
             captures: Captures::default(),
             events: EventLog::default(),
             traffic: Mutex::default(),
+            networks: Mutex::default(),
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },

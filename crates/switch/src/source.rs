@@ -20,8 +20,8 @@ use crate::api::{
     API_VERSION, Addresses, BridgeMoves, Cleared, Connections, ConnectionsRequest, Device, DownReason, DropCount,
     Drops, Events, ExplainRequest, Explanation, Fdb, FlowTrace, Flows, FlowsRequest, Groups, History, JoinedKind, Link,
     Meters, MetersRequest, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans, Ports, Privileges, Queue,
-    QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables,
-    TraceFlow, Tunnel, VlanRole, Worker, since_epoch,
+    QueuePairs, Refusal, Remotes, RemotesRequest, RingKind, Row, Runtime, RxMode, Source, Stations, StationsRequest,
+    Status, Stream, Table, TableRequest, Tables, TraceFlow, Tunnel, VlanRole, Worker, since_epoch,
 };
 use crate::config::{Config, Mechanism, NumaNodes, PortConfig, PortNetwork, PortRate, TunnelSettings, rate_text};
 use crate::config_file::AppliedFile;
@@ -181,6 +181,14 @@ impl Source for Running {
 
     fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {
         self.now().connections(request)
+    }
+
+    fn remotes(&self, request: &RemotesRequest) -> Result<Remotes, Refusal> {
+        self.networks.lock().ignore_poison().list_remotes(&self.now(), request)
+    }
+
+    fn stations(&self, request: &StationsRequest) -> Result<Stations, Refusal> {
+        self.networks.lock().ignore_poison().list_stations(&self.now(), request)
     }
 
     fn fdb(&self) -> Fdb {

@@ -88,8 +88,21 @@ impl Watcher {
             self.sample_traffic(&now);
         }
         self.look_at_process();
+        self.look_at_owners();
         self.running.events.add_due();
         self.looks += 1;
+    }
+
+    /// Removes entries of owners whose time is over.
+    fn look_at_owners(&self) {
+        let mut networks = self.running.networks.lock().ignore_poison();
+        // A reload may have come since the last look.
+        let expired = networks.expire(&self.running.now());
+        drop(networks);
+        for (owner, message) in expired {
+            tracing::warn!("{message}");
+            self.running.events.add(EventKind::OwnerExpired { owner }, message);
+        }
     }
 
     fn sample_traffic(&self, now: &Snapshot) {

@@ -50,6 +50,7 @@ impl Source for Large {
             port: "vm1".to_owned(),
             age_s: 1.5,
             is_static: false,
+            is_owned: false,
         };
         Fdb { entries: (0..5000).map(entry).collect(), ..Fdb::default() }
     }

@@ -283,6 +283,12 @@ pub enum EventKind {
         /// Its process id.
         pid: u32,
     },
+    /// Remotes and stations of an owner have gone, because it did not come back, or did not confirm them, in
+    /// time.
+    OwnerExpired {
+        /// The owner.
+        owner: String,
+    },
     /// Another kind, from a switch of a newer version.
     #[serde(other)]
     Other,
@@ -294,8 +300,9 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         use EventKind::{
             AddressConflict, ConnectionsFull, Fault, FirewallPacket, FlowsChanged, GroupSet, GroupsRefused, GroupsSet,
-            LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded, Other, PathMtu, PortAdded,
-            PortRemoved, RateReached, RateSet, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
+            LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded, Other, OwnerExpired,
+            PathMtu, PortAdded, PortRemoved, RateReached, RateSet, RefusedCall, Reload, ReloadFailed, RemoteMoved,
+            SocketsEnded, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -308,6 +315,7 @@ impl Event {
             | Loop { .. }
             | GroupsRefused { .. }
             | RefusedCall { .. }
+            | OwnerExpired { .. }
             | OpenerEnded { .. }
             | SocketsEnded { .. } => true,
             AddressConflict { mac, .. } => mac.is_some(),

@@ -28,11 +28,15 @@ pub struct FdbEntry {
     pub mac: String,
     /// The port behind which the address is; empty if the port is gone.
     pub port: String,
-    /// Seconds since the address was last seen as a source; 0 for a static entry.
+    /// Seconds since the address was last seen as a source; 0 for an entry of the configuration or of an
+    /// owner.
     pub age_s: f64,
     /// True if the configuration names the address.
     #[serde(rename = "static")]
     pub is_static: bool,
+    /// True if a client of the API has added the address.
+    #[serde(default, rename = "owned", skip_serializing_if = "std::ops::Not::not")]
+    pub is_owned: bool,
 }
 
 /// An address that a tunnel with several remotes knows.
@@ -48,22 +52,34 @@ pub struct RemoteEntry {
     pub mac: String,
     /// The remote behind which the address is.
     pub remote: String,
-    /// Seconds since the address was last seen as a source; 0 for a static entry.
+    /// Seconds since the address was last seen as a source; 0 for an entry of the configuration or of an
+    /// owner.
     pub age_s: f64,
     /// True if the configuration names the address.
     #[serde(rename = "static")]
     pub is_static: bool,
+    /// True if a client of the API has added the address.
+    #[serde(default, rename = "owned", skip_serializing_if = "std::ops::Not::not")]
+    pub is_owned: bool,
+}
+
+/// Renders the age of an address.
+pub(super) fn age(is_static: bool, is_owned: bool, age_s: f64) -> String {
+    match (is_static, is_owned) {
+        (true, _) => "static".to_owned(),
+        (false, true) => "owned".to_owned(),
+        (false, false) => format!("{age_s:.0} s"),
+    }
 }
 
 /// Renders the answer to `fdb`: a row for each address that bridges know, then for each that tunnels
 /// know.
 #[must_use]
 pub fn text(fdb: &Fdb) -> String {
-    let age = |is_static, age_s| if is_static { "static".to_owned() } else { format!("{age_s:.0} s") };
     let mut bridges = Grid::new(&["<bridge", "<address", "<port", ">age"]);
     let mut with_vlans = Grid::new(&["<bridge", ">VLAN", "<address", "<port", ">age"]);
     for entry in &fdb.entries {
-        let age = age(entry.is_static, entry.age_s);
+        let age = age(entry.is_static, entry.is_owned, entry.age_s);
         let FdbEntry { bridge, vlan, mac, port, .. } = entry;
         bridges.row([bridge.clone(), mac.clone(), port.clone(), age.clone()]);
         with_vlans.row([bridge.clone(), vlan.to_string(), mac.clone(), port.clone(), age]);
@@ -74,7 +90,7 @@ pub fn text(fdb: &Fdb) -> String {
     let mut tunnels = Grid::new(&["<tunnel", "<address", "<remote", ">age"]);
     let mut with_networks = Grid::new(&["<tunnel", ">VLAN", "<address", "<remote", ">age"]);
     for entry in &fdb.remotes {
-        let age = age(entry.is_static, entry.age_s);
+        let age = age(entry.is_static, entry.is_owned, entry.age_s);
         let RemoteEntry { port, vlan, mac, remote, .. } = entry;
         let vlan = vlan.map_or_else(String::new, |vlan| vlan.to_string());
         tunnels.row([port.clone(), mac.clone(), remote.clone(), age.clone()]);

@@ -8,6 +8,7 @@
 #[macro_use]
 mod declare;
 
+mod bindings;
 mod capture;
 mod done;
 pub(crate) mod drops;
@@ -20,6 +21,7 @@ mod history;
 mod line;
 mod link;
 pub(crate) mod neighbours;
+pub(crate) mod networks;
 mod ping;
 mod port;
 pub(crate) mod ports;
@@ -28,6 +30,7 @@ pub(crate) mod reload;
 mod right;
 pub(crate) mod runtime;
 pub(crate) mod status;
+mod subscribe;
 pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod trace;
@@ -37,6 +40,7 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use bindings::{Binding, Bindings, BindingsRequest};
 pub use capture::{Capture, CaptureInterface, CaptureRequest};
 pub use done::Done;
 pub use drops::{DropCount, Drops};
@@ -53,6 +57,10 @@ pub use flows::{
 pub use history::{History, PortHistory};
 pub use link::LinkRequest;
 pub use neighbours::{Neighbour, NeighbourState, Neighbours, OwnAddress};
+pub use networks::{
+    ChangeRemotes, ChangeStations, EntriesChanged, NewStation, OwnedRemote, OwnedStation, Remotes, RemotesRequest,
+    Stations, StationsRequest,
+};
 pub use ping::{Ping, PingLine, PingRequest};
 pub use port::PortRequest;
 pub use ports::{
@@ -64,6 +72,7 @@ pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};
 pub use right::Right;
 pub use runtime::{Cleared, Node, Runtime, Worker};
 pub use status::{BridgeMoves, ConfigurationFile, Privileges, Stalls, Status};
+pub use subscribe::{NetworkEvent, SubscribeRequest, Subscribed};
 pub use table::{
     AllowedAddress, Cell, FirewallRule, GroupMember, MirroredTo, MulticastRouter, Row, Table, TableRequest,
 };
@@ -330,6 +339,69 @@ commands! {
         arguments: "it needs \"name\"; \"in\" and \"out\" (lists of rules) and \"delete\" (true or false) are optional",
         answer: Done,
         help: "Add, change or delete a group that is not in the file, until the switch ends",
+    }
+
+    /// Asks for the remotes of a tunnel.
+    Remotes(RemotesRequest) {
+        word: "remotes",
+        right: Read,
+        arguments: "it needs \"tunnel\" (a port's name); \"owner\" (a name), \"after\" (a place) and \"limit\" (a \
+            number of remotes) are optional",
+        answer: Remotes,
+        help: "Show the remotes of a tunnel, with their owners",
+    }
+
+    /// Adds, deletes or replaces remotes of an owner in a tunnel.
+    ChangeRemotes(ChangeRemotes) {
+        word: "change-remotes",
+        right: Operate,
+        arguments: "it needs \"tunnel\" (a port's name), \"owner\" (a name) and \"command\" (add, delete or replace); \
+            \"remotes\" (a list of IP addresses) and \"more\" (true or false) are optional",
+        answer: EntriesChanged,
+        help: "Add, delete or replace remotes of an owner in a tunnel: all of them or none",
+    }
+
+    /// Asks for the stations of owners in a bridge.
+    Stations(StationsRequest) {
+        word: "stations",
+        right: Read,
+        arguments: "it needs \"bridge\" (a name); \"owner\" (a name), \"after\" (a place) and \"limit\" (a number of \
+            stations) are optional",
+        answer: Stations,
+        help: "Show the stations that clients have added to a bridge, with their owners",
+    }
+
+    /// Adds, deletes or replaces stations of an owner in a bridge.
+    ChangeStations(ChangeStations) {
+        word: "change-stations",
+        right: Operate,
+        arguments: "it needs \"bridge\" (a name), \"owner\" (a name) and \"command\" (add, delete or replace); \
+            \"stations\" (a list of objects with \"mac\", \"vlan\", \"port\", \"remote\", \"sequence\" and \"ips\") and \
+            \"more\" (true or false) are optional",
+        answer: EntriesChanged,
+        help: "Add, delete or replace stations of an owner in a bridge: all of them or none",
+    }
+
+    /// Asks for bindings of IP and MAC addresses.
+    Bindings(BindingsRequest) {
+        word: "bindings",
+        right: Read,
+        arguments: "its arguments \"bridge\" (a name), \"after\" (a place) and \"limit\" (a number of bindings) are \
+            optional",
+        answer: Bindings,
+        help: "Show which IP address belongs to which MAC address, and how the switch knows it",
+        prints: bindings::text,
+    }
+
+    /// Follows stations, bindings and links. The answer is a stream of lines.
+    Subscribe(SubscribeRequest) {
+        word: "subscribe",
+        right: Operate,
+        arguments: "its arguments \"owner\" (a name), \"stale_s\" (seconds) and \"bridges\" (a list of names) are \
+            optional",
+        answer: Subscribed,
+        stream: lines NetworkEvent,
+        help: "Follow stations, bindings and links; keeps the entries of an owner",
     }
 
     /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.

@@ -366,6 +366,7 @@ fn fdb_and_status() {
         port: port.to_owned(),
         age_s,
         is_static,
+        is_owned: false,
     };
     let expected = "\
 bridge  address            port     age
@@ -381,6 +382,7 @@ lan     02:00:00:00:00:03  vm10    12 s
         remote: "192.0.2.2".to_owned(),
         age_s: 4.0,
         is_static: false,
+        is_owned: false,
     };
     let tunnels = "\
 tunnel  address            remote     age

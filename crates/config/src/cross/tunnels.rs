@@ -20,6 +20,9 @@ pub(super) fn complete(draft: &mut Draft) {
         let Some((underlay, _)) = draft.underlays.iter().find(|(underlay, _)| underlay.name == tunnel.underlay) else {
             continue;
         };
+        if let (None, None) = (&site.local, tunnel.remotes.first()) {
+            tunnel.local = underlay.addresses.first().map_or(tunnel.local, |address| address.ip);
+        }
         if let (None, Some(remote)) = (&site.local, tunnel.remotes.first()) {
             let mut candidates = underlay.addresses.iter().filter(|address| address.ip.is_ipv4() == remote.is_ipv4());
             let first = candidates.clone().next();

@@ -105,6 +105,14 @@ pub(crate) const KEYS: &[Key] = &[
         "\"drop\"",
     ),
     Key::new(
+        "move-limit",
+        Value::Integer { min: 1, max: MAX_ADDRESSES as i64, unit: "addresses" },
+        Absent::Text("100 for `vhost-user`, any number for other kinds"),
+        "Most addresses that move to this port in a second. Further ones stay where they were, so a guest cannot take \
+         those of others at will.",
+        "10",
+    ),
+    Key::new(
         "storm",
         Value::Table { of: "rates such as `\"1k/s\"` for `broadcast`, `multicast` and `unknown`" },
         Absent::Text("no limits"),
@@ -118,6 +126,8 @@ pub(crate) const KEYS: &[Key] = &[
 #[derive(Default)]
 pub(crate) struct Read {
     pub(crate) rules: PortRules,
+    /// The most addresses that move to the port in a second.
+    pub(crate) move_limit: Option<u32>,
     pub(crate) first: Option<(&'static str, Span)>,
 }
 
@@ -139,7 +149,8 @@ pub(crate) fn read(section: &Section<'_>, kind: &PortKind, report: &mut Findings
         storm: read_storm(section, report),
     };
     let first = KEYS.iter().find_map(|key| Some((key.name, section.get(key.name)?.span()))).or(vnis);
-    Read { rules, first }
+    let move_limit = section.integer("move-limit", 1..=MAX_ADDRESSES, report).map(Spanned::into_inner);
+    Read { rules, move_limit, first }
 }
 
 /// Returns the part in VLANs of a tunnel with several networks.

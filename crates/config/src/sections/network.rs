@@ -70,6 +70,14 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
         "65536",
     ),
     Key::new(
+        "api-stations",
+        Value::Integer { min: 0, max: MAX_ADDRESSES as i64, unit: "addresses" },
+        Absent::Value("4096"),
+        "Most addresses that clients of the API may add, such as a controller of many hosts. They have places of their \
+         own: learned addresses do not take them.",
+        "100000",
+    ),
+    Key::new(
         "loop-protection",
         Value::Boolean,
         Absent::Value("true"),
@@ -143,6 +151,8 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
     let ageing =
         section.integer("ageing", 1..=1_000_000, report).map_or(BridgeConfig::DEFAULT_AGEING, Spanned::into_inner);
     let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
+    let api_stations = section.integer("api-stations", 0..=MAX_ADDRESSES, report);
+    let api_stations = api_stations.map_or(BridgeConfig::DEFAULT_API_STATIONS, Spanned::into_inner);
     let loop_protection = section.boolean("loop-protection", report).is_none_or(Spanned::into_inner);
     let snooping = section.boolean("snooping", report).is_some_and(Spanned::into_inner);
     let connections = section.integer("connections", 1..=MOST_FLOW_CONNECTIONS, report);
@@ -166,6 +176,7 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
         ports,
         ageing,
         limit: most,
+        api_stations,
         loop_protection,
         statics,
         snooping,

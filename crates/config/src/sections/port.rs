@@ -122,7 +122,8 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let source_check = source_check::read(section, report);
     let (nodes, node_spans) = read_nodes(section, "nodes", report);
     let (egress_nodes, egress_spans) = read_nodes(section, "egress-nodes", report);
-    let bridge_port::Read { rules, first } = bridge_port::read(section, &kind, report);
+    let bridge_port::Read { rules, move_limit, first } = bridge_port::read(section, &kind, report);
+    let kind_moves = matches!(kind, PortKind::VhostUser(_)).then_some(PortConfig::DEFAULT_MOVE_LIMIT);
     let dscp = dscp::read(section, report);
     let frame = FrameLimit::new(mtu).bytes().into();
     let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
@@ -153,6 +154,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         egress_nodes,
         source_check,
         rules,
+        move_limit: move_limit.or(kind_moves),
         share,
         dscp,
         rate_in,

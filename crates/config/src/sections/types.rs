@@ -333,6 +333,8 @@ pub struct PortConfig {
     pub source_check: Option<SourceCheckConfig>,
     /// The rules of the port in a bridge: its VLANs, for example.
     pub rules: PortRules,
+    /// The most addresses that move to the port in a second. `None`: any number.
+    pub move_limit: Option<u32>,
     /// The port's part of its worker's time in relation to other ports, while all of them always have
     /// packets: 1 to 10.
     pub share: u8,
@@ -381,6 +383,9 @@ pub struct SourceCheckConfig {
 }
 
 impl PortConfig {
+    /// The limit of moves to a guest's port in a second where the file names none.
+    pub const DEFAULT_MOVE_LIMIT: u32 = 100;
+
     /// Returns the rules of the port in its bridge. In a bridge with VLANs, a port without any is an
     /// access port of the default one.
     #[must_use]
@@ -449,6 +454,7 @@ impl PortConfig {
             groups: Vec::new(),
             connections: Self::DEFAULT_CONNECTIONS,
             trusted: false,
+            move_limit: Some(Self::DEFAULT_MOVE_LIMIT),
         }
     }
 
@@ -525,6 +531,8 @@ pub struct BridgeConfig {
     pub ageing: u32,
     /// The maximum number of addresses, static ones included.
     pub limit: u32,
+    /// The maximum number of addresses that clients of the API may add.
+    pub api_stations: u32,
     /// Floods of a port pause if an address moves there again and again.
     pub loop_protection: bool,
     /// Static entries: addresses that are known from the start and never forgotten.
@@ -555,6 +563,8 @@ impl BridgeConfig {
     pub const DEFAULT_LIMIT: u32 = 4096;
     /// The connections of flows where the file names none.
     pub const DEFAULT_CONNECTIONS: u32 = 65_536;
+    /// The limit of addresses of the API's clients where the file names none.
+    pub const DEFAULT_API_STATIONS: u32 = 4096;
 
     /// Creates a bridge of these ports with every default.
     #[must_use]
@@ -564,6 +574,7 @@ impl BridgeConfig {
             ports,
             ageing: Self::DEFAULT_AGEING,
             limit: Self::DEFAULT_LIMIT,
+            api_stations: Self::DEFAULT_API_STATIONS,
             loop_protection: true,
             statics: Vec::new(),
             snooping: false,

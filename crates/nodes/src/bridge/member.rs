@@ -12,6 +12,8 @@ pub struct BridgePort {
     pub index: PortIndex,
     /// The rules.
     pub rules: PortRules,
+    /// The most stations that move to the port in a second. `None`: any number.
+    pub move_limit: Option<u32>,
     /// The port has groups, which see frames to it in the VLAN of the bridge, without a tag.
     pub has_groups: bool,
 }
@@ -66,7 +68,7 @@ impl BridgePort {
     /// Returns a port without rules.
     #[must_use]
     pub fn plain(index: PortIndex) -> Self {
-        BridgePort { index, rules: PortRules::default(), has_groups: false }
+        BridgePort { index, rules: PortRules::default(), move_limit: None, has_groups: false }
     }
 }
 

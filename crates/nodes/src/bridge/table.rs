@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use straightline_api::{EventKind, FdbEntry as StationRow, Row};
-use straightline_fdb::{Fdb, FdbEntry, Share};
+use straightline_fdb::{Fdb, FdbEntry, FdbSpace, Share};
 use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
@@ -22,6 +22,8 @@ pub struct BridgeRules {
     pub limit: usize,
     /// Seconds until an address that was not seen again is forgotten.
     pub ageing: u32,
+    /// The number of stations that clients of the API may add.
+    pub api_stations: usize,
     /// The static entries.
     pub statics: Vec<(VlanId, MacAddr, PortIndex)>,
     /// Floods of a port pause if a station moves there again and again.
@@ -63,8 +65,10 @@ impl BridgeTable {
         let ports = rules.ports.clone();
         let indexes: Vec<_> = ports.iter().map(|port| port.index).collect();
         let limits = ports.iter().filter_map(|port| Some((port.index, port.rules.mac_limit?.most)));
-        let fdb = Fdb::new(rules.limit, rules.ageing, &indexes, &rules.statics).with_limits(limits);
-        let fdb = Arc::new(fdb);
+        let space = FdbSpace { owned: rules.api_stations, ports: 0 };
+        let fdb = Fdb::with_space(rules.limit, rules.ageing, &indexes, &rules.statics, space).with_limits(limits);
+        let move_limits = ports.iter().filter_map(|port| Some((port.index, port.move_limit?)));
+        let fdb = Arc::new(fdb.with_move_limits(move_limits));
         let count = indexes.iter().map(|port| port.index() + 1).max().unwrap_or(0);
         let guard = Arc::new(LoopGuard { loops: Loops::new(count), checks });
         let protects = rules.loop_protection;
@@ -87,6 +91,18 @@ impl BridgeTable {
     /// Returns the rules of the ports; `None` if no port has one.
     pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
         self.rules.clone()
+    }
+
+    /// Returns the stations.
+    #[must_use]
+    pub fn fdb(&self) -> &Arc<Fdb> {
+        &self.fdb
+    }
+
+    /// Returns whether stations behind a port can be in a VLAN. `None`: it is no port of the bridge.
+    #[must_use]
+    pub fn may_have(&self, port: PortIndex, vlan: VlanId) -> Option<bool> {
+        Some(self.ports.iter().find(|member| member.index == port)?.may_have(vlan))
     }
 
     /// Returns the name of the bridge.
@@ -162,8 +178,9 @@ impl NodeControl for BridgeTable {
                     vlan: entry.vlan.get(),
                     mac: entry.mac.to_string(),
                     port: (view.port)(entry.port),
-                    age_s: if entry.is_static { 0.0 } else { view.age(entry.seen) },
+                    age_s: if entry.is_static || entry.is_owned { 0.0 } else { view.age(entry.seen) },
                     is_static: entry.is_static,
+                    is_owned: entry.is_owned,
                 })
             };
             rows.add(|| format!("{:04} {}", entry.vlan.get(), entry.mac), row);
@@ -171,7 +188,12 @@ impl NodeControl for BridgeTable {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![("moved", self.fdb.moved()), ("refused", self.fdb.full()), ("loops", self.guard.loops.count())]
+        vec![
+            ("moved", self.fdb.moved()),
+            ("held", self.fdb.held()),
+            ("refused", self.fdb.full()),
+            ("loops", self.guard.loops.count()),
+        ]
     }
 
     fn events(&self, view: &TableView<'_>) -> Vec<TableEvent> {
@@ -211,6 +233,7 @@ mod tests {
         let rules = BridgeRules {
             limit,
             ageing: 300,
+            api_stations: 0,
             statics: Vec::new(),
             loop_protection: true,
             ports,
@@ -266,6 +289,6 @@ mod tests {
             panic!("{events:?}");
         };
         assert_eq!(port, "vm1");
-        assert_eq!(table.counters(), [("moved", 0), ("refused", 2), ("loops", 0)]);
+        assert_eq!(table.counters(), [("moved", 0), ("held", 0), ("refused", 2), ("loops", 0)]);
     }
 }

@@ -14,6 +14,7 @@ mod init;
 pub(crate) mod lab;
 mod make_sockets;
 mod manual;
+mod networks;
 mod open_devices;
 mod ping;
 mod port;
@@ -42,6 +43,8 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Ping(args) => ping::execute(&args),
         Command::Firewall(firewall) => firewall::execute(&firewall),
         Command::Flow(flow) => flow::execute(&flow),
+        Command::Remote(remote) => networks::remote(&remote),
+        Command::Station(station) => networks::station(&station),
         Command::Port(args) => port::execute(&args),
         Command::Query(args) => query::execute(&args),
         Command::Ports(args) => query::ports(&args),

@@ -107,6 +107,7 @@ impl Source for Fixed {
                 port: "vm1".to_owned(),
                 age_s: 3.4,
                 is_static: last == 2,
+                is_owned: false,
             })
         };
         let first = if request.after.is_some() { 3 } else { 1 };

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde::Serialize;
 use straightline_packet::IgnorePoison;
 
 use super::{ErrorCode, Refusal};
@@ -18,29 +19,37 @@ static ALL: AtomicUsize = AtomicUsize::new(0);
 
 /// The text of one connection. It goes with the connection.
 #[derive(Debug, Default)]
-pub(super) struct HeldLines(Mutex<String>);
+pub(super) struct HeldLines(Mutex<Held>);
+
+/// The text, and the number of its entries.
+#[derive(Debug, Default)]
+struct Held {
+    text: String,
+    entries: u64,
+}
 
 impl HeldLines {
-    /// Appends text.
+    /// Appends text that has so many entries. Returns the number of all entries.
     ///
     /// # Errors
     /// This connection, or all of them, have too much.
-    pub(super) fn push(&self, text: &str) -> Result<(), Refusal> {
+    pub(super) fn push(&self, text: &str, entries: u64) -> Result<u64, Refusal> {
         let mut held = self.0.lock().ignore_poison();
-        let fits = held.len() + text.len() <= MOST_OF_CLIENT;
+        let fits = held.text.len() + text.len() <= MOST_OF_CLIENT;
         let all = ALL.fetch_add(text.len(), Ordering::Relaxed) + text.len();
         if !fits || all > MOST {
             ALL.fetch_sub(text.len(), Ordering::Relaxed);
-            let error = format!("flow-lines: too much text; a connection may send {} MiB", MOST_OF_CLIENT >> 20);
+            let error = format!("too much text; a connection may send {} MiB", MOST_OF_CLIENT >> 20);
             return Err(Refusal::new(ErrorCode::Refused, error));
         }
-        held.push_str(text);
-        Ok(())
+        held.text.push_str(text);
+        held.entries += entries;
+        Ok(held.entries)
     }
 
     /// Returns the text, and begins anew.
     pub(super) fn take(&self) -> String {
-        let text = std::mem::take(&mut *self.0.lock().ignore_poison());
+        let Held { text, .. } = std::mem::take(&mut *self.0.lock().ignore_poison());
         ALL.fetch_sub(text.len(), Ordering::Relaxed);
         text
     }
@@ -52,6 +61,16 @@ impl Drop for HeldLines {
     }
 }
 
+/// Returns entries as JSON, each in a line, and their number.
+pub(super) fn one_per_line(entries: &[impl Serialize]) -> Result<(String, u64), Refusal> {
+    let mut text = String::new();
+    for entry in entries {
+        text += &serde_json::to_string(entry).map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
+        text.push('\n');
+    }
+    Ok((text, entries.len() as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,14 +78,14 @@ mod tests {
     #[test]
     fn text_is_limited_and_given_back() {
         let mebibyte = "x".repeat(1 << 20);
-        let fill = |lines: &HeldLines| (0..).take_while(|_| lines.push(&mebibyte).is_ok()).count();
+        let fill = |lines: &HeldLines| (0..).take_while(|_| lines.push(&mebibyte, 1).is_ok()).count();
         let first = HeldLines::default();
         assert_eq!(fill(&first), 32);
         let second = HeldLines::default();
         assert_eq!(fill(&second), 32);
-        assert!(HeldLines::default().push("x").is_err());
+        assert!(HeldLines::default().push("x", 1).is_err());
         assert_eq!(first.take().len(), MOST_OF_CLIENT);
-        assert!(first.push("x").is_ok());
+        assert!(first.push("x", 1).is_ok());
         drop((first, second));
         assert_eq!(ALL.load(Ordering::Relaxed), 0);
     }

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 pub(crate) use closing::held_threads;
-use lines::HeldLines;
+use lines::{HeldLines, one_per_line};
 pub(crate) use places::refused_clients;
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use straightline_api::*;
@@ -85,6 +86,28 @@ pub trait Source: Send + Sync {
     fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {
         let _ = request;
         Ok(Connections::default())
+    }
+    /// Returns remotes of a tunnel.
+    ///
+    /// # Errors
+    /// There is no such tunnel.
+    fn remotes(&self, request: &RemotesRequest) -> Result<Remotes, Refusal> {
+        Ok(Remotes { tunnel: request.tunnel.clone(), ..Remotes::default() })
+    }
+    /// Returns stations of owners in a bridge.
+    ///
+    /// # Errors
+    /// There is no such bridge.
+    fn stations(&self, request: &StationsRequest) -> Result<Stations, Refusal> {
+        Ok(Stations { bridge: request.bridge.clone(), ..Stations::default() })
+    }
+    /// Returns bindings of IP and MAC addresses.
+    ///
+    /// # Errors
+    /// There is no such bridge.
+    fn bindings(&self, request: &BindingsRequest) -> Result<Bindings, Refusal> {
+        let _ = request;
+        Ok(Bindings::default())
     }
     /// Returns the addresses that the bridges know.
     fn fdb(&self) -> Fdb;
@@ -207,6 +230,34 @@ pub trait Control: Send + Sync {
         Err(Refusal::new(ErrorCode::Refused, "this program has no groups"))
     }
 
+    /// Changes remotes of an owner in a tunnel: all of `remotes`, or none.
+    ///
+    /// # Errors
+    /// The first remote that is wrong or not possible.
+    fn change_remotes(&self, request: &ChangeRemotes, remotes: &[String]) -> Result<EntriesChanged, Refusal> {
+        let _ = (request, remotes);
+        Err(Refusal::new(ErrorCode::Refused, "this program has no tunnels"))
+    }
+
+    /// Changes stations of an owner in a bridge: all of `stations`, or none.
+    ///
+    /// # Errors
+    /// The first station that is wrong or not possible.
+    fn change_stations(&self, request: &ChangeStations, stations: &[NewStation]) -> Result<EntriesChanged, Refusal> {
+        let _ = (request, stations);
+        Err(Refusal::new(ErrorCode::Refused, "this program has no bridges"))
+    }
+
+    /// Begins a stream of stations, bindings and links: a [`NetworkEvent`] in each line. An owner has its
+    /// lease until the stream is dropped.
+    ///
+    /// # Errors
+    /// There is no such bridge, the owner has no valid name, or there are too many.
+    fn subscribe(&self, request: &SubscribeRequest) -> Result<(Subscribed, Box<dyn Stream>), Refusal> {
+        let _ = request;
+        Err(Refusal::new(ErrorCode::Refused, "this program has no networks"))
+    }
+
     /// Adds, changes or deletes a meter of a bridge.
     ///
     /// # Errors
@@ -298,6 +349,20 @@ impl RequestHandler {
                 self.control()?.set_group(request)?;
                 good(Done {})
             }
+            Request::Remotes(request) => good(source.remotes(request)?),
+            Request::Stations(request) => good(source.stations(request)?),
+            Request::Bindings(request) => good(source.bindings(request)?),
+            Request::ChangeRemotes(request) if request.more => self.hold_entries(&request.remotes, held),
+            Request::ChangeRemotes(request) => {
+                let remotes = all_entries(held, &request.remotes)?;
+                good(self.control()?.change_remotes(request, &remotes)?)
+            }
+            Request::ChangeStations(request) if request.more => self.hold_entries(&request.stations, held),
+            Request::ChangeStations(request) => {
+                let stations = all_entries(held, &request.stations)?;
+                good(self.control()?.change_stations(request, &stations)?)
+            }
+            Request::Subscribe(request) => begin_stream(held, || self.control()?.subscribe(request)),
             Request::FlowLines(FlowLines { text }) => self.hold_lines(text, held),
             Request::ChangeFlows(request) => {
                 let before = if let Held::Lines(lines) = held { lines.take() } else { String::new() };
@@ -325,24 +390,50 @@ impl RequestHandler {
 
     /// Keeps text of a connection for its next `change-flows`.
     fn hold_lines(&self, text: &str, held: &Held) -> Result<Reply, Refusal> {
+        self.hold(text, 0, held, |_| good(Done {}))
+    }
+
+    /// Keeps entries of a connection for its next change.
+    fn hold_entries(&self, entries: &[impl Serialize], held: &Held) -> Result<Reply, Refusal> {
+        let (text, count) = one_per_line(entries)?;
+        self.hold(&text, count, held, |held| good(EntriesChanged { held, ..EntriesChanged::default() }))
+    }
+
+    /// Keeps text of a connection, with so many entries. `reply` gets the number of all.
+    fn hold(
+        &self,
+        text: &str,
+        entries: u64,
+        held: &Held,
+        reply: impl FnOnce(u64) -> Result<Reply, Refusal>,
+    ) -> Result<Reply, Refusal> {
         self.control()?;
         match held {
-            Held::Lines(lines) => {
-                lines.push(text)?;
-                good(Done {})
-            }
+            Held::Lines(lines) => reply(lines.push(text, entries)?),
             Held::Nothing => {
                 let lines = HeldLines::default();
-                lines.push(text)?;
-                Ok(Reply { held: Held::Lines(lines), ..good(Done {})? })
+                let count = lines.push(text, entries)?;
+                Ok(Reply { held: Held::Lines(lines), ..reply(count)? })
             }
-            _ => Err(Refusal::new(ErrorCode::BadRequest, "flow-lines: this connection has a port or a stream")),
+            _ => Err(Refusal::new(ErrorCode::BadRequest, "this connection has a port or a stream; open another one")),
         }
     }
 
     fn control(&self) -> Result<&dyn Control, Refusal> {
         self.control.as_deref().ok_or_else(read_only)
     }
+}
+
+/// Returns the entries that a connection has sent before, and these.
+fn all_entries<T: DeserializeOwned + Clone>(held: &Held, last: &[T]) -> Result<Vec<T>, Refusal> {
+    let before = if let Held::Lines(lines) = held { lines.take() } else { String::new() };
+    let parse = |line: &str| serde_json::from_str(line);
+    let entries: Result<Vec<T>, _> = before.lines().map(parse).collect();
+    let wrong =
+        |error| Refusal::new(ErrorCode::BadRequest, format!("this connection has sent other text before: {error}"));
+    let mut entries = entries.map_err(wrong)?;
+    entries.extend_from_slice(last);
+    Ok(entries)
 }
 
 fn read_only() -> Refusal {

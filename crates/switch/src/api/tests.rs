@@ -124,6 +124,7 @@ impl Source for Fixed {
             port: "vm1".to_owned(),
             age_s: 1.5,
             is_static: false,
+            is_owned: false,
         };
         Fdb { entries: (0..20_000).map(entry).collect(), ..Fdb::default() }
     }

@@ -113,6 +113,7 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
         groups: _,
         connections: _,
         trusted: _,
+        move_limit: _,
     } = old;
     let mut differences = Vec::new();
     note(&mut differences, "mtu", *mtu, new.mtu);
@@ -208,7 +209,7 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
                 steps.push(Step::PortRate { old, new, key });
             }
         }
-        if was.rules != port.rules {
+        if was.rules != port.rules || was.move_limit != port.move_limit {
             steps.push(Step::PortRules { new });
         }
         let permissions = old_config.ports[old].kind.permissions() != port.kind.permissions();

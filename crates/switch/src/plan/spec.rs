@@ -139,7 +139,13 @@ impl EndSpec {
 
     /// Returns the number of packets that the port makes of one.
     fn copies(&self) -> usize {
-        self.tunnel.as_ref().map_or(1, |tunnel| tunnel.remotes.len())
+        // Remotes that clients add are not known here. From this number on it makes no difference: a turn
+        // takes its least amount of bodies.
+        const UNKNOWN: usize = 8;
+        self.tunnel.as_ref().map_or(1, |tunnel| {
+            let least = if tunnel.takes_remotes { UNKNOWN } else { 0 };
+            tunnel.remotes.len().max(least)
+        })
     }
 }
 
@@ -269,11 +275,13 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
     let ports = members.iter().map(|&port| BridgePort {
         index: PortIndex(plan.ports[port].slot),
         rules: config.ports[port].rules_in(has_vlans),
+        move_limit: config.ports[port].move_limit,
         has_groups: !config.ports[port].groups.is_empty(),
     });
     BridgeRules {
         limit,
         ageing: bridge.ageing,
+        api_stations: bridge.api_stations as usize,
         statics,
         loop_protection: bridge.loop_protection,
         ports: ports.collect(),

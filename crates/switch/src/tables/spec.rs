@@ -10,7 +10,7 @@ use straightline_nodes::{
     FlowSettings, SnoopingTable,
 };
 use straightline_packet::{Drops, Level, PortIndex, Rcu};
-use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
+use straightline_underlay::{RemoteSpace, Tunnel, TunnelConfig, Underlay, UnderlayConfig};
 use straightline_wire::MacAddr;
 
 use super::{Tables, firewall};
@@ -30,6 +30,8 @@ pub(super) enum TableSpec {
         settings: TunnelConfig,
         underlay: String,
         port: PortIndex,
+        /// `None`: clients may not add remotes.
+        space: Option<RemoteSpace>,
     },
     Bridge {
         name: String,
@@ -94,11 +96,14 @@ impl TableSpec {
     ) -> anyhow::Result<Option<Arc<dyn NodeControl>>> {
         Ok(match self {
             Self::Underlay { settings, port } => Some(Underlay::new(settings.clone(), *port)),
-            Self::Tunnel { settings, underlay, port } => {
+            Self::Tunnel { settings, underlay, port, space } => {
                 let name = &settings.name;
                 let underlay = tables.get::<Underlay>("underlay", underlay);
                 let underlay = underlay.with_context(|| format!("port {name:?}: its underlay is not open"))?;
-                Some(Tunnel::new(settings.clone(), underlay, *port, drops(name)))
+                Some(match space {
+                    Some(space) => Tunnel::open(settings.clone(), underlay, *port, drops(name), *space, rcu),
+                    None => Tunnel::new(settings.clone(), underlay, *port, drops(name)),
+                })
             }
             Self::Bridge { name, rules, checks } => {
                 let checks = checks.iter().map(|(port, check)| (*port, allowed(check).node()));
@@ -172,7 +177,10 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         }
         if let Some(tunnel) = port.kind.as_tunnel() {
             let settings = tunnel.config(port, MacAddr(default_mac(&port.name)));
-            specs.push(TableSpec::Tunnel { settings, underlay: tunnel.underlay.clone(), port: index(at) });
+            let bridge = config.bridges.iter().find(|bridge| bridge.ports.contains(&port.name));
+            let stations = bridge.map_or(0, |bridge| bridge.api_stations as usize);
+            let space = tunnel.takes_remotes.then_some(RemoteSpace { stations });
+            specs.push(TableSpec::Tunnel { settings, underlay: tunnel.underlay.clone(), port: index(at), space });
         }
         if let Some(check) = source_check(port) {
             specs.push(TableSpec::SourceCheck { port: port.name.clone(), check });

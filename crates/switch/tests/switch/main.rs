@@ -26,6 +26,7 @@ mod networks;
 mod offloads;
 mod one_copy;
 mod outer;
+mod owned;
 mod ping;
 mod queues;
 mod rate_changes;

@@ -58,6 +58,12 @@ impl Tunnel {
         self.paths.now().iter().map(|path| path.remote).collect()
     }
 
+    /// Returns whether this is a remote of the tunnel now.
+    #[must_use]
+    pub fn has_remote(&self, remote: IpAddr) -> bool {
+        self.paths.now().index(remote).is_some()
+    }
+
     /// Returns whether the configuration has a remote.
     #[must_use]
     pub fn is_fixed_remote(&self, remote: IpAddr) -> bool {

@@ -42,6 +42,7 @@ impl NodeControl for Tunnel {
                     remote: station.remote.to_string(),
                     age_s: if station.is_static || station.is_owned { 0.0 } else { view.age(station.seen) },
                     is_static: station.is_static,
+                    is_owned: station.is_owned,
                 })
             };
             rows.add(|| station.mac.to_string(), row);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::commands::fdb::age;
 use crate::commands::{FdbEntry, Neighbour, OwnAddress, RemoteEntry};
 use crate::layout::render_columns;
 
@@ -155,19 +156,18 @@ impl Row {
     /// Returns the headings and cells of the row. A heading begins with `<` or `>`, the side to which
     /// its column is aligned.
     fn cells(&self) -> Vec<(String, String)> {
-        let age = |age_s: f64, is_static: bool| if is_static { "static".to_owned() } else { format!("{age_s:.0} s") };
         let known = |age_s: Option<u32>| age_s.map_or_else(String::new, |age| format!("{age} s"));
         let columns: Vec<(&str, String)> = match self {
             Self::Station(row) => vec![
                 (">vlan", row.vlan.to_string()),
                 ("<address", row.mac.clone()),
                 ("<port", row.port.clone()),
-                (">age", age(row.age_s, row.is_static)),
+                (">age", age(row.is_static, row.is_owned, row.age_s)),
             ],
             Self::TunnelStation(row) => vec![
                 ("<address", row.mac.clone()),
                 ("<remote", row.remote.clone()),
-                (">age", age(row.age_s, row.is_static)),
+                (">age", age(row.is_static, row.is_owned, row.age_s)),
             ],
             Self::NextHop(row) => vec![
                 ("<next hop", row.ip.clone()),

@@ -99,6 +99,7 @@ impl Rig {
         let taken = |port| Arc::new(Taken { is_tunnel: is_tunnel(port), ..Taken::default() });
         let taken: Vec<_> = ports.iter().map(taken).collect();
         let rules = BridgeRules {
+            api_stations: 0,
             limit: 64,
             ageing: 300,
             statics: Vec::new(),

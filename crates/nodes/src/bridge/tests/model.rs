@@ -48,6 +48,7 @@ pub(super) fn of(at: u16, vlans: PortVlans) -> BridgePort {
     BridgePort {
         index: PortIndex(at),
         rules: PortRules { vlans: Some(vlans), ..PortRules::default() },
+        move_limit: None,
         has_groups: false,
     }
 }

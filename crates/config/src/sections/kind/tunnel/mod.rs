@@ -56,9 +56,10 @@ const SHARED: &[Key] = &[
 const SEVERAL: &[Key] = &[
     Key::new(
         "remotes",
-        Value::Texts { of: "IP addresses of one version", min: 1, max: MAX_REMOTES },
+        Value::Texts { of: "IP addresses of one version", min: 0, max: MAX_REMOTES },
         Absent::InsteadOf("remote"),
-        "Instead of `remote`: several other ends. Packets for unknown stations go to all of them.",
+        "Instead of `remote`: several other ends. Packets for unknown stations go to all of them. Clients of the API may \
+         add more, so the list may be empty.",
         "[\"192.0.2.2\", \"192.0.2.3\"]",
     ),
     Key::new(
@@ -170,8 +171,10 @@ pub struct TunnelSettings {
     pub drops_tags: bool,
     /// Our address, one of the underlay's.
     pub local: IpAddr,
-    /// The addresses of the other ends, at least one.
+    /// The addresses of the other ends; at least one unless `takes_remotes`.
     pub remotes: Vec<IpAddr>,
+    /// True if clients of the API may add remotes (`remotes`).
+    pub takes_remotes: bool,
     /// Inner stations that are known from the start, each with its remote.
     pub statics: Vec<RemoteStatic>,
     /// The most inner stations that are known, static ones included.
@@ -286,6 +289,7 @@ impl KindSettings for TunnelSettings {
             drops_tags,
             local,
             remotes,
+            takes_remotes,
             statics,
             limit,
             source_port,
@@ -306,7 +310,7 @@ impl KindSettings for TunnelSettings {
         for (key, differs) in [
             ("vnis", *networks != new.networks),
             ("inner-tags", *drops_tags != new.drops_tags),
-            ("remotes", *remotes != new.remotes),
+            ("remotes", *remotes != new.remotes || *takes_remotes != new.takes_remotes),
             ("static", *statics != new.statics),
             ("limit", *limit != new.limit),
             ("source-port", *source_port != new.source_port),
@@ -373,6 +377,7 @@ fn read(
         // The underlay's section may come later in the file.
         local: local.unwrap_or(unspecified),
         remotes,
+        takes_remotes: section.get("remotes").is_some(),
         statics,
         limit,
         source_port,
@@ -407,9 +412,9 @@ fn read_remotes(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<IpAddr
         (None, Some(value)) => {
             let texts = section.texts("remotes", example, report).map_or_else(Vec::new, Spanned::into_inner);
             let count = value.get_ref().as_array().map_or(1, |array| array.len());
-            if count == 0 || count > MAX_REMOTES {
+            if count > MAX_REMOTES {
                 let message =
-                    format!("remotes in {title}: {count} addresses; name 1 to {MAX_REMOTES}, for example {example}");
+                    format!("remotes in {title}: {count} addresses; name at most {MAX_REMOTES}, for example {example}");
                 report.error(&value.span(), message);
             }
             for text in texts {

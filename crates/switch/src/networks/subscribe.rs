@@ -1,0 +1,289 @@
+//! The stream of `subscribe`: the state of stations and links, then its changes.
+//!
+//! Workers tell nobody what they learn. They write it into the journal of their table, and this looks
+//! at the journals a hundred times a second. The state comes first: a journal is followed from a point
+//! before the table is read, so no change is missed, and some come twice. When a journal has lost changes,
+//! or a reload has brought another table, the state comes again.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use straightline_fdb::{FdbChange, FdbChangeKind, FdbEntry};
+use straightline_graph::newest_link_note;
+use straightline_nodes::BridgeTable;
+use straightline_packet::IgnorePoison;
+
+use super::Members;
+use crate::Switch;
+use crate::api::{ErrorCode, MAX_FILL, NetworkEvent, Refusal, Stream, SubscribeRequest, Subscribed};
+use crate::running::{Running, Snapshot};
+
+/// The time between two looks, in nanoseconds.
+const PERIOD: i64 = 10_000_000;
+
+/// Sweeps of a table in a look. So a large table without traffic is passed over in some seconds.
+const SWEEPS: usize = 64;
+
+impl Switch {
+    /// Begins a stream of stations, bindings and links. An owner has its lease until it is dropped.
+    ///
+    /// # Errors
+    /// There is no such bridge, the owner has no valid name, or the process has no free descriptor.
+    pub fn subscribe(&self, request: &SubscribeRequest) -> Result<(Subscribed, Box<dyn Stream>), Refusal> {
+        let SubscribeRequest { owner, stale_s, bridges } = request;
+        if !(1..=SubscribeRequest::MOST_STALE).contains(stale_s) {
+            let error = format!("stale_s = {stale_s} is out of range: use 1 to {}", SubscribeRequest::MOST_STALE);
+            return Err(Refusal::new(ErrorCode::BadRequest, error));
+        }
+        let now = self.running.now();
+        for bridge in bridges {
+            Members::of(&now, bridge)?;
+        }
+        let busy = |error| Refusal::new(ErrorCode::Busy, format!("subscribe: no descriptor is free: {error}"));
+        let timer = timer().map_err(busy)?;
+        let mut networks = self.running.networks.lock().ignore_poison();
+        let unconfirmed = match owner {
+            Some(owner) => networks.attach(owner, Duration::from_secs((*stale_s).into()))?,
+            None => 0,
+        };
+        let answer = Subscribed { instance: networks.instance.clone(), unconfirmed };
+        drop(networks);
+        let subscription = Subscription {
+            lease: owner.as_ref().map(|owner| Lease { running: Arc::clone(&self.running), owner: owner.clone() }),
+            running: Arc::clone(&self.running),
+            timer,
+            only: bridges.clone(),
+            names: HashMap::new(),
+            snapshot: None,
+            followed: Vec::new(),
+            links: BTreeMap::new(),
+            link_note: 0,
+            pending: VecDeque::new(),
+        };
+        Ok((answer, Box::new(subscription)))
+    }
+}
+
+/// Returns a timer that expires now, and then in each period.
+fn timer() -> rustix::io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+    let times = Itimerspec { it_value: time(1), it_interval: time(PERIOD) };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
+    Ok(timer)
+}
+
+/// The lease of an owner.
+struct Lease {
+    running: Arc<Running>,
+    owner: String,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.running.networks.lock().ignore_poison().detach(&self.owner);
+    }
+}
+
+/// A bridge whose changes are told.
+struct Followed {
+    name: String,
+    table: Arc<BridgeTable>,
+    /// The number of changes of the stations that were told.
+    since: u64,
+}
+
+/// Lines that are still to be told.
+enum Pending {
+    Line(NetworkEvent),
+    /// Stations of the bridge with this place in the list.
+    Stations(usize, std::vec::IntoIter<FdbEntry>),
+    Changes(usize, std::vec::IntoIter<FdbChange>),
+}
+
+struct Subscription {
+    #[expect(dead_code, reason = "dropping it ends the lease")]
+    lease: Option<Lease>,
+    running: Arc<Running>,
+    timer: OwnedFd,
+    /// The bridges of interest; empty for all.
+    only: Vec<String>,
+    /// The name of each port by its index, and whether it is a tunnel.
+    names: HashMap<u16, (String, bool)>,
+    /// The snapshot of the last look.
+    snapshot: Option<Arc<Snapshot>>,
+    followed: Vec<Followed>,
+    /// The links that were told.
+    links: BTreeMap<String, bool>,
+    link_note: u64,
+    pending: VecDeque<Pending>,
+}
+
+impl Stream for Subscription {
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    fn fill(&mut self, output: &mut Vec<u8>) -> bool {
+        if self.pending.is_empty() {
+            self.look();
+        }
+        while output.len() < MAX_FILL {
+            let Some(line) = self.next_line() else {
+                // Only now: the expired timer says that there is more.
+                let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+                break;
+            };
+            if serde_json::to_writer(&mut *output, &line).is_ok() {
+                output.push(b'\n');
+            }
+        }
+        true
+    }
+}
+
+impl Subscription {
+    /// Finds what is to be told.
+    fn look(&mut self) {
+        let now = self.running.now();
+        let is_same = self.snapshot.as_ref().is_some_and(|before| Arc::ptr_eq(before, &now));
+        if !is_same && !self.has_same_tables(&now) {
+            return self.begin(now);
+        }
+        if !is_same {
+            self.names = names(&now);
+            self.snapshot = Some(Arc::clone(&now));
+        }
+        let second = now.view(|view| view.second());
+        for (at, followed) in self.followed.iter_mut().enumerate() {
+            let fdb = followed.table.fdb();
+            (0..SWEEPS).for_each(|_| fdb.sweep(second));
+            match fdb.changes(followed.since) {
+                Some((changes, count)) => {
+                    followed.since = count;
+                    if !changes.is_empty() {
+                        self.pending.push_back(Pending::Changes(at, changes.into_iter()));
+                    }
+                }
+                None => return self.begin(now),
+            }
+        }
+        self.look_at_links(&now);
+    }
+
+    /// Returns whether the bridges have the tables that are followed.
+    fn has_same_tables(&self, now: &Snapshot) -> bool {
+        let tables = self.tables(now);
+        self.snapshot.is_some()
+            && tables.len() == self.followed.len()
+            && tables.iter().zip(&self.followed).all(|(table, followed)| Arc::ptr_eq(table, &followed.table))
+    }
+
+    fn tables(&self, now: &Snapshot) -> Vec<Arc<BridgeTable>> {
+        let bridges = now.config.bridges.iter().map(|bridge| &bridge.name);
+        let bridges = bridges.filter(|name| self.only.is_empty() || self.only.contains(name));
+        bridges.filter_map(|name| now.tables.get::<BridgeTable>("bridge", name)).collect()
+    }
+
+    /// Begins with the whole state.
+    fn begin(&mut self, now: Arc<Snapshot>) {
+        self.pending.clear();
+        self.pending.push_back(Pending::Line(NetworkEvent::Begin));
+        self.names = names(&now);
+        let second = now.view(|view| view.second());
+        let follow =
+            |table: Arc<BridgeTable>| Followed { name: table.bridge().to_owned(), since: table.fdb().follow(), table };
+        self.followed = self.tables(&now).into_iter().map(follow).collect();
+        for (at, followed) in self.followed.iter().enumerate() {
+            let mut entries = followed.table.fdb().entries(second);
+            entries.retain(|entry| !entry.is_owned);
+            self.pending.push_back(Pending::Stations(at, entries.into_iter()));
+        }
+        self.links.clear();
+        self.link_note = 0;
+        self.look_at_links(&now);
+        self.pending.push_back(Pending::Line(NetworkEvent::Synced));
+        self.snapshot = Some(now);
+    }
+
+    fn look_at_links(&mut self, now: &Snapshot) {
+        let newest = newest_link_note();
+        if newest == self.link_note && !self.links.is_empty() {
+            return;
+        }
+        self.link_note = newest;
+        for (config, port) in now.config.ports.iter().zip(&now.ports) {
+            let up = port.status().up;
+            if self.links.insert(config.name.clone(), up) != Some(up) {
+                self.pending.push_back(Pending::Line(NetworkEvent::Link { port: config.name.clone(), up }));
+            }
+        }
+    }
+
+    /// Returns the next line.
+    fn next_line(&mut self) -> Option<NetworkEvent> {
+        loop {
+            let line = match self.pending.front_mut()? {
+                Pending::Line(line) => Some(std::mem::replace(line, NetworkEvent::Other)),
+                Pending::Stations(at, stations) => {
+                    let (bridge, names) = (&self.followed[*at].name, &self.names);
+                    stations.next().map(|entry| station(bridge, names, &entry))
+                }
+                Pending::Changes(at, changes) => {
+                    let (bridge, names) = (&self.followed[*at].name, &self.names);
+                    changes.next().map(|change| changed(bridge, names, change))
+                }
+            };
+            let is_last = line.is_none() || matches!(self.pending.front(), Some(Pending::Line(_)));
+            if is_last {
+                self.pending.pop_front();
+            }
+            if line.is_some() {
+                return line;
+            }
+        }
+    }
+}
+
+type Names = HashMap<u16, (String, bool)>;
+
+fn names(now: &Snapshot) -> Names {
+    let ports = now.config.ports.iter().zip(&now.plan.ports);
+    ports.map(|(config, place)| (place.slot, (config.name.clone(), config.kind.as_tunnel().is_some()))).collect()
+}
+
+fn name(names: &Names, port: u16) -> (String, bool) {
+    names.get(&port).cloned().unwrap_or_default()
+}
+
+fn station(bridge: &str, names: &Names, entry: &FdbEntry) -> NetworkEvent {
+    let (port, is_tunnel) = name(names, entry.port.0);
+    NetworkEvent::Learned {
+        bridge: bridge.to_owned(),
+        vlan: entry.vlan.get(),
+        mac: entry.mac.to_string(),
+        port,
+        is_static: entry.is_static,
+        is_tunnel,
+    }
+}
+
+fn changed(bridge: &str, names: &Names, FdbChange { station, port, kind }: FdbChange) -> NetworkEvent {
+    let bridge = bridge.to_owned();
+    let vlan = station.vlan().get();
+    let mac = station.mac().to_string();
+    let (port, is_tunnel) = name(names, port);
+    match kind {
+        FdbChangeKind::Learned => NetworkEvent::Learned { bridge, vlan, mac, port, is_static: false, is_tunnel },
+        FdbChangeKind::Moved { from } => {
+            NetworkEvent::Moved { bridge, vlan, mac, from: name(names, from).0, port, is_tunnel }
+        }
+        FdbChangeKind::Forgotten => NetworkEvent::Aged { bridge, vlan, mac, port },
+        FdbChangeKind::Claimed => NetworkEvent::Claimed { bridge, vlan, mac, port },
+    }
+}

@@ -1,0 +1,337 @@
+//! Remotes and stations that clients add: two bridges joined by VXLAN, without a remote in the file.
+//!
+//! ```text
+//! A ─ bridge one ─ t1@left ══ wire ══ right@t2 ─ bridge two ─ B
+//! ```
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use straightline_switch::Switch;
+use straightline_switch::api::{
+    ChangeRemotes, ChangeStations, EntriesChanged, EventKind, Link, NetworkEvent, NewStation, Refusal, RemotesRequest,
+    StationsRequest, Stream, SubscribeRequest,
+};
+use straightline_testing::tunnel::{Net, config};
+use straightline_testing::{BROADCAST, PATIENCE, frame, mac, nothing, pause, send, take, wait_event, wait_until};
+
+fn text(dir: &std::path::Path, remotes: &str, keys: &str) -> String {
+    let mut text = String::new();
+    for (port, mtu) in [("a", 1500), ("left", 1600), ("right", 1600), ("b", 1500), ("c", 1500)] {
+        let socket = dir.join(port);
+        writeln!(text, "[port.{port}]\nkind = \"vhost-user\"\nsocket = {socket:?}\nmtu = {mtu}").expect("text");
+    }
+    for (name, ip) in [("left", 1), ("right", 2)] {
+        writeln!(text, "[underlay.{name}]\nport = {name:?}\naddress = [\"192.0.2.{ip}/24\"]").expect("text");
+    }
+    for (name, underlay) in [("t1", "left"), ("t2", "right")] {
+        writeln!(
+            text,
+            "[port.{name}]\nkind = \"vxlan\"\nvni = 7\nunderlay = {underlay:?}\nremotes = [{remotes}]\nmtu = 1500"
+        )
+        .expect("text");
+    }
+    text + &format!("[bridge.one]\nports = [\"a\", \"t1\", \"c\"]\n{keys}\n[bridge.two]\nports = [\"t2\", \"b\"]\n")
+}
+
+fn start(keys: &str) -> Net {
+    let dir = tempfile::tempdir().expect("a folder");
+    let text = text(dir.path(), "", keys);
+    let net = Net::with_text(dir, &text);
+    net.cut.store(false, Ordering::Relaxed);
+    net
+}
+
+fn remotes(net: &Net, tunnel: &str, command: &str, remotes: &[&str]) -> Result<EntriesChanged, Refusal> {
+    let remotes: Vec<String> = remotes.iter().map(|&remote| remote.to_owned()).collect();
+    let (tunnel, command) = (tunnel.to_owned(), command.to_owned());
+    let request = ChangeRemotes { tunnel, command, owner: "evpn".to_owned(), ..ChangeRemotes::default() };
+    net.switch.change_remotes(&request, &remotes)
+}
+
+fn station(last: u8, port: &str, remote: Option<&str>) -> NewStation {
+    NewStation {
+        mac: mac(last).to_string(),
+        vlan: 1,
+        port: port.to_owned(),
+        remote: remote.map(str::to_owned),
+        ..NewStation::default()
+    }
+}
+
+fn stations(
+    switch: &Switch,
+    bridge: &str,
+    owner: &str,
+    command: &str,
+    stations: &[NewStation],
+) -> Result<EntriesChanged, Refusal> {
+    let (bridge, owner, command) = (bridge.to_owned(), owner.to_owned(), command.to_owned());
+    let request = ChangeStations { bridge, owner, command, ..ChangeStations::default() };
+    switch.change_stations(&request, stations)
+}
+
+/// Adds the remotes of both ends, and the station of each guest at the other end.
+fn join(net: &Net) {
+    let added = |count| Ok(EntriesChanged { added: count, ..EntriesChanged::default() });
+    assert_eq!(remotes(net, "t1", "add", &["192.0.2.2"]), added(1));
+    assert_eq!(remotes(net, "t2", "add", &["192.0.2.1"]), added(1));
+    let far = [station(2, "t1", Some("192.0.2.2"))];
+    assert_eq!(stations(&net.switch, "one", "evpn", "add", &far), added(1));
+    let near = [station(1, "t2", Some("192.0.2.1"))];
+    assert_eq!(stations(&net.switch, "two", "evpn", "add", &near), added(1));
+    wait_until("the tunnels are up", || ["t1", "t2"].iter().all(|name| net.port(name).link == Link::Up));
+}
+
+fn reload(net: &Net, remotes: &str, keys: &str) {
+    net.switch.reload(&config(&text(net.dir.path(), remotes, keys))).expect("a reload");
+}
+
+#[test]
+fn two_guests_reach_each_other_by_what_a_client_has_added() {
+    let mut net = start("");
+    assert_eq!(net.port("t1").cause.as_deref(), Some("no-remote"));
+    let from_a = frame(mac(2), mac(1), 100, 1);
+    let from_b = frame(mac(1), mac(2), 100, 2);
+    // Without a remote, nothing leaves.
+    send(&mut net.a, &from_a);
+    nothing(&mut net.b);
+    join(&net);
+    // Guest C would see a flood.
+    let mut c = straightline_guest::Guest::connect(&net.dir.path().join("c"), &Default::default()).expect("a guest");
+    wait_until("the link of C is up", || net.port("c").link == Link::Up);
+    for len in [60, 1514] {
+        for (from, to, frame) in [(1, 2, frame(mac(2), mac(1), len, 1)), (2, 1, frame(mac(1), mac(2), len, 2))] {
+            let (sender, receiver) = if from == 1 { (&mut net.a, &mut net.b) } else { (&mut net.b, &mut net.a) };
+            send(sender, &frame);
+            assert_eq!(take(receiver, 1)[0].1, frame, "from {from} to {to}");
+        }
+    }
+    nothing(&mut c);
+    // A frame for all goes to the remote once.
+    let flood = frame(BROADCAST, mac(1), 100, 3);
+    send(&mut net.a, &flood);
+    assert_eq!(take(&mut net.b, 1)[0].1, flood);
+    assert_eq!(take(&mut c, 1)[0].1, flood);
+    nothing(&mut net.b);
+
+    // A reload of other keys keeps all; a reload of the tunnels makes them anew.
+    for (list, keys) in [("", "ageing = 60"), ("\"192.0.2.77\"", "ageing = 60"), ("", "")] {
+        reload(&net, list, keys);
+        wait_until("the tunnels are up", || ["t1", "t2"].iter().all(|name| net.port(name).link == Link::Up));
+        send(&mut net.a, &from_a);
+        assert_eq!(take(&mut net.b, 1)[0].1, from_a, "{list} {keys}");
+        send(&mut net.b, &from_b);
+        assert_eq!(take(&mut net.a, 1)[0].1, from_b, "{list} {keys}");
+        nothing(&mut c);
+    }
+    let known = net.switch.source().stations(&StationsRequest::new("one")).expect("the stations");
+    assert_eq!(known.total, 1);
+    assert!(known.stations[0].active && known.stations[0].confirmed, "{known:?}");
+    let entries = net.switch.source().fdb().entries;
+    assert!(entries.iter().any(|entry| entry.is_owned && entry.port == "t1"), "{entries:?}");
+
+    // Without its remote, a packet goes nowhere, and one from there is of no tunnel.
+    assert_eq!(remotes(&net, "t1", "delete", &["192.0.2.2"]).expect("a change").deleted, 1);
+    assert_eq!(net.switch.source().stations(&StationsRequest::new("one")).expect("the stations").total, 0);
+    send(&mut net.b, &from_b);
+    wait_until("a drop", || net.drops().contains_key("tunnel-unknown"));
+    nothing(&mut net.a);
+    // It comes back under the same index.
+    join_again(&net);
+    send(&mut net.b, &from_b);
+    assert_eq!(take(&mut net.a, 1)[0].1, from_b);
+}
+
+fn join_again(net: &Net) {
+    assert_eq!(remotes(net, "t1", "replace", &["192.0.2.9", "192.0.2.2"]).expect("a change").added, 2);
+    assert_eq!(remotes(net, "t1", "replace", &["192.0.2.2"]).expect("a change").deleted, 1);
+    wait_until("the tunnel is up", || net.port("t1").link == Link::Up);
+}
+
+#[test]
+fn a_change_with_a_wrong_entry_changes_nothing_and_says_which() {
+    let net = start("api-stations = 3\nstatic = { \"02:00:00:00:00:63\" = \"a\" }");
+    let state = |net: &Net| {
+        let source = net.switch.source();
+        let remotes = source.remotes(&RemotesRequest::new("t1")).expect("the remotes");
+        (source.fdb(), remotes, source.stations(&StationsRequest::new("one")).expect("the stations"))
+    };
+    let refusal = |done: Result<EntriesChanged, Refusal>| {
+        let refusal = done.expect_err("a refusal");
+        (refusal.index, refusal.error)
+    };
+    for (wrong, why) in [
+        ("192.0.2.1", "an address of our own"),
+        ("198.51.100.1", "no gateway"),
+        ("::1", "not of the IP version"),
+        ("x", "no IP address"),
+        ("192.0.2.2", "named twice"),
+    ] {
+        let before = state(&net);
+        let (index, error) = refusal(remotes(&net, "t1", "add", &["192.0.2.2", wrong]));
+        assert!(index == Some(1) && error.contains(why), "{index:?} {error}");
+        assert_eq!(state(&net), before, "{wrong}");
+    }
+    remotes(&net, "t1", "add", &["192.0.2.2"]).expect("a change");
+    let good = station(2, "t1", Some("192.0.2.2"));
+    let with = |change: &dyn Fn(&mut NewStation)| {
+        let mut station = station(3, "t1", Some("192.0.2.2"));
+        change(&mut station);
+        station
+    };
+    for (wrong, why) in [
+        (with(&|station| station.mac = "01:00:5e:00:00:01".to_owned()), "multicast"),
+        (with(&|station| station.mac = "02:00".to_owned()), "six bytes"),
+        (with(&|station| station.vlan = 0), "VLAN 0"),
+        (with(&|station| station.vlan = 7), "not in VLAN 7"),
+        (with(&|station| station.port = "b".to_owned()), "no such port"),
+        (with(&|station| station.port = "a".to_owned()), "no table of remotes"),
+        (with(&|station| station.remote = None), "name one of 192.0.2.2"),
+        (with(&|station| station.remote = Some("192.0.2.3".to_owned())), "add it first"),
+        (with(&|station| station.ips = vec!["224.0.0.1".to_owned()]), "not the address of a station"),
+        (good.clone(), "named twice"),
+    ] {
+        let before = state(&net);
+        let (index, error) = refusal(stations(&net.switch, "one", "evpn", "add", &[good.clone(), wrong]));
+        assert!(index == Some(1) && error.contains(why), "{index:?} {error}");
+        assert_eq!(state(&net), before, "{error}");
+    }
+    // The file wins, the limit holds, and nobody takes another owner's.
+    let own = [station(99, "t1", Some("192.0.2.2")), good.clone(), station(4, "a", None), station(5, "a", None)];
+    let done = stations(&net.switch, "one", "evpn", "add", &own).expect("a change");
+    assert_eq!((done.added, done.kept), (3, 1));
+    let before = state(&net);
+    let (index, error) = refusal(stations(&net.switch, "one", "evpn", "add", &[good.clone(), station(6, "a", None)]));
+    assert!(index == Some(1) && error.contains("api-stations"), "{error}");
+    let (index, error) = refusal(stations(&net.switch, "one", "other", "add", &[good.clone()]));
+    assert!(index == Some(0) && error.contains("\"evpn\" has it"), "{error}");
+    assert_eq!(stations(&net.switch, "one", "other", "delete", &[good.clone()]).expect("a change").deleted, 0);
+    for owner in ["file", "", "a b"] {
+        stations(&net.switch, "one", owner, "add", &[good.clone()]).expect_err("a wrong name");
+    }
+    assert_eq!(state(&net), before);
+    // An older entry changes nothing, and a replacement removes the rest.
+    let newer = NewStation { sequence: 5, ..station(2, "a", None) };
+    let older = NewStation { sequence: 4, ..good };
+    assert_eq!(stations(&net.switch, "one", "evpn", "add", std::slice::from_ref(&newer)).expect("a change").changed, 1);
+    let done = stations(&net.switch, "one", "evpn", "replace", &[older]).expect("a change");
+    assert_eq!((done.kept, done.deleted), (1, 2));
+    let known = net.switch.source().stations(&StationsRequest::new("one")).expect("the stations");
+    assert_eq!((known.total, known.stations[0].port.as_str(), known.stations[0].sequence), (1, "a", 5));
+    let tunnel = net.switch.source().fdb().remotes;
+    assert!(tunnel.iter().all(|entry| entry.port != "t1"), "no station is left in the tunnel: {tunnel:?}");
+}
+
+/// Reads a stream as a client does.
+struct Reader {
+    stream: Box<dyn Stream>,
+    lines: Vec<NetworkEvent>,
+}
+
+impl Reader {
+    /// Returns the lines up to one that is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&NetworkEvent) -> bool) -> Vec<NetworkEvent> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.lines.iter().position(&is_so) {
+                return self.lines.drain(..=at).collect();
+            }
+            assert!(Instant::now() < end, "no {what}: {:?}", self.lines);
+            let mut output = Vec::new();
+            assert!(self.stream.fill(&mut output));
+            let text = String::from_utf8(output).expect("text");
+            self.lines.extend(text.lines().map(|line| serde_json::from_str(line).expect("an event")));
+            pause();
+        }
+    }
+}
+
+fn subscribe(net: &Net, owner: Option<&str>, stale_s: u32) -> (u64, Reader) {
+    let request = SubscribeRequest { owner: owner.map(str::to_owned), stale_s, bridges: vec!["one".to_owned()] };
+    let (answer, stream) = net.switch.subscribe(&request).expect("a stream");
+    (answer.unconfirmed, Reader { stream, lines: Vec::new() })
+}
+
+#[test]
+fn a_subscriber_has_the_state_and_each_change() {
+    let mut net = start("static = { \"02:00:00:00:00:63\" = \"a\" }");
+    send(&mut net.a, &frame(BROADCAST, mac(1), 60, 1));
+    wait_until("the station is learned", || {
+        net.switch.source().fdb().entries.iter().any(|e| e.mac == mac(1).to_string())
+    });
+    let (_, mut reader) = subscribe(&net, None, 60);
+    let state = reader.until("state", |line| *line == NetworkEvent::Synced);
+    assert_eq!(state[0], NetworkEvent::Begin);
+    let learned: Vec<_> = state
+        .iter()
+        .filter_map(|line| match line {
+            NetworkEvent::Learned { mac, port, is_static, .. } => Some((mac.as_str(), port.as_str(), *is_static)),
+            _ => None,
+        })
+        .collect();
+    let macs = [mac(1), mac(99)].map(|mac| mac.to_string());
+    let mut sorted = learned;
+    sorted.sort_unstable();
+    assert_eq!(sorted, [(macs[0].as_str(), "a", false), (macs[1].as_str(), "a", true)]);
+    assert!(state.contains(&NetworkEvent::Link { port: "a".to_owned(), up: true }));
+
+    join(&net);
+    send(&mut net.a, &frame(BROADCAST, mac(5), 60, 1));
+    reader.until(
+        "station",
+        |line| matches!(line, NetworkEvent::Learned { mac: m, port, .. } if *m == mac(5).to_string() && port == "a"),
+    );
+    // The address of a station far away appears here: it is claimed, and goes on to its owner's place.
+    send(&mut net.a, &frame(BROADCAST, mac(2), 60, 1));
+    reader.until(
+        "claim",
+        |line| matches!(line, NetworkEvent::Claimed { mac: m, port, .. } if *m == mac(2).to_string() && port == "a"),
+    );
+    // The owner lets it go, and the next frame is learned.
+    let gone = [station(2, "", None)];
+    assert_eq!(stations(&net.switch, "one", "evpn", "delete", &gone).expect("a change").deleted, 1);
+    send(&mut net.a, &frame(BROADCAST, mac(2), 60, 1));
+    reader.until("station", |line| matches!(line, NetworkEvent::Learned { mac: m, .. } if *m == mac(2).to_string()));
+    // An owner takes a learned station.
+    let taken = [station(5, "t1", Some("192.0.2.2"))];
+    stations(&net.switch, "one", "evpn", "add", &taken).expect("a change");
+    reader.until("loss", |line| matches!(line, NetworkEvent::Aged { mac: m, .. } if *m == mac(5).to_string()));
+    // Another table after a reload: the whole state comes again.
+    reload(&net, "", "ageing = 1");
+    let state = reader.until("state", |line| *line == NetworkEvent::Synced);
+    assert!(state.contains(&NetworkEvent::Begin), "{state:?}");
+    // Without traffic, stations age all the same.
+    reader.until("ageing", |line| matches!(line, NetworkEvent::Aged { mac: m, .. } if *m == mac(2).to_string()));
+}
+
+#[test]
+fn entries_of_an_owner_that_has_gone_end_unless_it_confirms_them() {
+    let net = start("");
+    let (unconfirmed, mut first) = subscribe(&net, Some("evpn"), 1);
+    assert_eq!(unconfirmed, 0);
+    first.until("state", |line| *line == NetworkEvent::Synced);
+    join(&net);
+    let list = || net.switch.source().stations(&StationsRequest::new("one")).expect("the stations").stations;
+    stations(&net.switch, "one", "evpn", "add", &[station(7, "a", None)]).expect("a change");
+    drop(first);
+    let (unconfirmed, second) = subscribe(&net, Some("evpn"), 1);
+    assert_eq!(unconfirmed, 5, "two remotes and three stations");
+    assert!(list().iter().all(|station| !station.confirmed && station.active));
+    assert_eq!(remotes(&net, "t1", "add", &["192.0.2.2"]), Ok(EntriesChanged::default()));
+    let far = [station(2, "t1", Some("192.0.2.2"))];
+    assert_eq!(stations(&net.switch, "one", "evpn", "add", &far), Ok(EntriesChanged::default()));
+    wait_event(&net.switch, "the end of the others", |kind| {
+        *kind == EventKind::OwnerExpired { owner: "evpn".to_owned() }
+    });
+    let left: Vec<_> = list().into_iter().map(|station| (station.mac, station.confirmed)).collect();
+    assert_eq!(left, [(mac(2).to_string(), true)]);
+    let remotes = |tunnel| net.switch.source().remotes(&RemotesRequest::new(tunnel)).expect("the remotes").total;
+    assert_eq!((remotes("t1"), remotes("t2")), (1, 0));
+    // Another owner has no lease, and stays.
+    stations(&net.switch, "one", "cli", "add", &[station(8, "a", None)]).expect("a change");
+    drop(second);
+    wait_until("the end of all", || list().len() == 1);
+    assert_eq!(list()[0].owner, "cli");
+}
