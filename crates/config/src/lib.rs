@@ -84,8 +84,8 @@ pub use sections::rate::rate_text;
 pub use sections::section::is_name;
 pub use sections::types::{
     BridgeConfig, Config, Copies, FirewallConfig, FlowsConfig, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork,
-    PortRate, RateConfig, SandboxConfig, SetConfig, SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig,
-    WhenFull, Windows,
+    PortRate, RateConfig, SandboxConfig, SetConfig, SourceCheckConfig, StaticBinding, StaticEntry, SwitchConfig,
+    UnderlayConfig, WhenFull, Windows,
 };
 pub use users::seal_names;
 

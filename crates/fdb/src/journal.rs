@@ -1,6 +1,6 @@
 //! The last changes of a table, for a controller that follows it.
 //!
-//! Nobody follows most tables, so a journal takes memory and time only from the first follower on. It
+//! Nobody follows most tables, so a journal ([`Kept`]) takes memory and time only from the first follower on. It
 //! keeps the last [`KEPT`] changes. A follower that comes too late learns that it has lost some, and
 //! reads the whole table again.
 
@@ -41,13 +41,25 @@ pub enum FdbChangeKind {
     Claimed,
 }
 
-/// The changes of a table.
-#[derive(Debug, Default)]
-pub(crate) struct Journal {
+/// The last changes, if somebody follows.
+#[derive(Debug)]
+pub(crate) struct Kept<T> {
     /// The last changes: the change with number `n` is at `n % KEPT`. Empty if nobody follows.
-    changes: Vec<FdbChange>,
+    changes: Vec<T>,
     /// The number of all changes.
     count: u64,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Kept { changes: Vec::new(), count: 0 }
+    }
+}
+
+/// The changes of a table of stations.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    kept: Kept<FdbChange>,
     claims: [Option<(Station, u16, u32)>; CLAIMS],
     next_claim: usize,
 }
@@ -57,7 +69,7 @@ fn place(number: u64) -> usize {
     usize::try_from(number % KEPT as u64).unwrap_or(0)
 }
 
-impl Journal {
+impl<T: Copy> Kept<T> {
     /// Begins to keep changes.
     pub(crate) fn begin(&mut self) {
         if self.changes.capacity() == 0 {
@@ -67,17 +79,43 @@ impl Journal {
 
     /// Adds a change, if somebody follows.
     #[inline]
-    pub(crate) fn add(&mut self, station: Station, port: u16, kind: FdbChangeKind) {
+    pub(crate) fn add(&mut self, change: T) {
         if self.changes.capacity() == 0 {
             return;
         }
-        let change = FdbChange { station, port, kind };
         if self.changes.len() < KEPT {
             self.changes.push(change);
         } else {
             self.changes[place(self.count)] = change;
         }
         self.count += 1;
+    }
+
+    /// Returns the number of all changes.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the changes after the first `since` ones; `None` if some of them are not kept.
+    pub(crate) fn after(&self, since: u64) -> Option<Vec<T>> {
+        let oldest = self.count - self.changes.len() as u64;
+        if since < oldest || since > self.count {
+            return None;
+        }
+        Some((since..self.count).map(|number| self.changes[place(number)]).collect())
+    }
+}
+
+impl Journal {
+    /// Begins to keep changes.
+    pub(crate) fn begin(&mut self) {
+        self.kept.begin();
+    }
+
+    /// Adds a change, if somebody follows.
+    #[inline]
+    pub(crate) fn add(&mut self, station: Station, port: u16, kind: FdbChangeKind) {
+        self.kept.add(FdbChange { station, port, kind });
     }
 
     /// Adds a claim, unless it was added in this second.
@@ -93,16 +131,12 @@ impl Journal {
 
     /// Returns the number of all changes.
     pub(crate) fn count(&self) -> u64 {
-        self.count
+        self.kept.count()
     }
 
     /// Returns the changes after the first `since` ones; `None` if some of them are not kept.
     pub(crate) fn after(&self, since: u64) -> Option<Vec<FdbChange>> {
-        let oldest = self.count - self.changes.len() as u64;
-        if since < oldest || since > self.count {
-            return None;
-        }
-        Some((since..self.count).map(|number| self.changes[place(number)]).collect())
+        self.kept.after(since)
     }
 }
 

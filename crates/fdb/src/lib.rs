@@ -21,6 +21,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bindings;
 mod journal;
 mod owned;
 mod port;
@@ -32,6 +33,9 @@ mod sync;
 mod table;
 mod word;
 
+pub use bindings::{
+    BindOutcome, Binding, BindingChange, BindingCounts, BindingSource, Bindings, Claim, IpKey, MOST_QUESTIONS,
+};
 pub use journal::{FdbChange, FdbChangeKind};
 pub use owned::{Newer, OwnedCommand, OwnedConflict, OwnedPlan, OwnedRow, OwnedTable, OwnerId, Owners};
 pub use port::FdbPort;

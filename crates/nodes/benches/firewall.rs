@@ -164,6 +164,7 @@ impl Row {
         let rcu = Rcu::new();
         let bridge = BridgeRules {
             api_stations: 0,
+            bindings: None,
             limit: 64,
             ageing: 300,
             statics: vec![(VlanId::DEFAULT, MacAddr([2, 0, 0, 0, 0, 2]), PortIndex(1))],

@@ -166,6 +166,7 @@ impl Row {
         let rcu = Rcu::new();
         let rules = BridgeRules {
             api_stations: 0,
+            bindings: None,
             limit: 64,
             ageing: 300,
             statics: vec![(VlanId::DEFAULT, mac(2), PortIndex(1))],

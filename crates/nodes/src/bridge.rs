@@ -12,7 +12,7 @@ mod rules;
 mod snooping;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

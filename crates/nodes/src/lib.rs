@@ -6,6 +6,7 @@
 //! | [`Bridge`] | learns addresses in an [`Fdb`](straightline_fdb::Fdb), forwards by them, and floods |
 //! | [`Firewall`] | lets pass what the groups of a port allow, and the answers |
 //! | [`Flows`] | sends packets by flow tables, in front of a bridge |
+//! | [`Neighbours`] | learns which MAC address has an IP address, and answers questions for it, in front of a bridge |
 //! | [`VlanIn`] | finds the VLAN of each frame, for nodes in front of a bridge with VLANs |
 //! | [`SourceCheck`] | drops packets that claim addresses of other stations |
 //! | [`SetDscp`] | marks IP packets with a class of service |
@@ -30,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bindings;
 mod bridge;
 mod dscp;
 mod firewall;
@@ -43,6 +45,7 @@ mod source_check;
 mod vlan_in;
 mod vlan_split;
 
+pub use bindings::{BindingAgent, BindingOutputs, BindingPort, BindingSettings, BindingTable, Neighbours};
 pub use bridge::{
     Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, SnoopingTable,
     StormLimits, TagForm, VlanRole,

@@ -250,7 +250,7 @@ impl Node for SourceCheck {
 }
 
 /// Returns the link-local address that follows from a MAC address (RFC 4291, 2.5.6 and appendix A).
-fn link_local(mac: MacAddr) -> Ipv6Addr {
+pub(crate) fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }

@@ -8,8 +8,8 @@ use az::SaturatingAs;
 use straightline_firewall::Direction;
 use straightline_graph::{Graph, Meter, Node, NodeIndex, NodeStats, Police, Port, PortControl, RateTable, Work};
 use straightline_nodes::{
-    AllowedAddresses, BridgeRules, BridgeTable, Firewall, FirewallControl, FlowControl, Flows, Patch, PortVlans,
-    SetDscp, Sink, SnoopingTable, TagForm, VlanIn, VlanSplit,
+    AllowedAddresses, BindingAgent, BindingOutputs, BindingTable, BridgeRules, BridgeTable, Firewall, FirewallControl,
+    FlowControl, Flows, Neighbours, Patch, PortVlans, SetDscp, Sink, SnoopingTable, TagForm, VlanIn, VlanSplit,
 };
 use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
@@ -134,6 +134,7 @@ impl<'a> Building<'a> {
         let (kind, name) = &part.name;
         let mut flows = None;
         let mut vlan_in = None;
+        let mut bindings = None;
         let is_in_patch = matches!(part.network, NetworkSpec::Patch);
         let node: Option<Box<dyn Node>> = match &part.network {
             NetworkSpec::Patch => Some(Box::new(Patch::new(part.ports[0].end.index()))),
@@ -142,7 +143,12 @@ impl<'a> Building<'a> {
                 let bridge = table.node(domain.workers);
                 flows = self.live.tables.get::<FlowControl>("flows", name).map(|flows| (Arc::clone(&table), flows));
                 let has_groups = part.ports.iter().any(|port| port.connections.is_some());
-                vlan_in = (flows.is_some() || has_groups).then(|| VlanIn::new(&table)).flatten();
+                bindings = self
+                    .live
+                    .tables
+                    .get::<BindingTable>("bindings", name)
+                    .map(|bindings| (Arc::clone(&table), bindings));
+                vlan_in = (flows.is_some() || has_groups || bindings.is_some()).then(|| VlanIn::new(&table)).flatten();
                 let bridge = if vlan_in.is_some() { bridge.behind_vlan_in() } else { bridge };
                 let groups = self.live.tables.get::<SnoopingTable>("snooping", name);
                 Some(Box::new(match groups {
@@ -164,13 +170,23 @@ impl<'a> Building<'a> {
                 if let NetworkSpec::Bridge(rules) = &part.network {
                     self.separate(part, rules, &edges);
                 }
+                if let Some((_, bindings)) = &bindings {
+                    self.own_packets(name, part, bindings, &edges);
+                }
                 // Groups see a packet as it is in the bridge, before it gets the form of its port.
                 let firsts = edges.iter().zip(&part.ports);
                 let edges: Vec<_> =
                     firsts.map(|(&first, port)| self.guard(port, Direction::In, is_in_patch, first)).collect();
                 let network = self.graph.node(format!("{kind}.{name}"), node, &edges);
-                match flows {
+                let network = match flows {
                     Some((table, flows)) => self.flows(name, &table, &flows, edges, network),
+                    None => network,
+                };
+                match bindings {
+                    Some((table, bindings)) => {
+                        let node = Neighbours::new(bindings, &table);
+                        self.graph.node(format!("neighbours.{name}"), Box::new(node), &[network])
+                    }
                     None => network,
                 }
             }
@@ -278,6 +294,13 @@ impl<'a> Building<'a> {
     ) -> NodeIndex {
         edges.push(bridge);
         self.graph.node(format!("flows.{name}"), Box::new(Flows::new(table, flows.table())), &edges)
+    }
+
+    /// Adds the input for packets of a bridge's own. `edges` lead to the outputs of its ports.
+    fn own_packets(&mut self, name: &str, part: &PartSpec, bindings: &Arc<BindingTable>, edges: &[NodeIndex]) {
+        let ports = part.ports.iter().map(|port| port.end.index()).collect();
+        let own = self.graph.node(format!("own.{name}"), Box::new(BindingOutputs::new(ports)), edges);
+        self.graph.input(Arc::new(BindingAgent::new(Arc::clone(bindings), name)), own);
     }
 
     fn unconnected(&mut self) -> NodeIndex {

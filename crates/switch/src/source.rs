@@ -17,11 +17,12 @@ use straightline_virtio::features::names;
 use straightline_wire::{EtherType, MacAddr, VlanId};
 
 use crate::api::{
-    API_VERSION, Addresses, BridgeMoves, Cleared, Connections, ConnectionsRequest, Device, DownReason, DropCount,
-    Drops, Events, ExplainRequest, Explanation, Fdb, FlowTrace, Flows, FlowsRequest, Groups, History, JoinedKind, Link,
-    Meters, MetersRequest, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans, Ports, Privileges, Queue,
-    QueuePairs, Refusal, Remotes, RemotesRequest, RingKind, Row, Runtime, RxMode, Source, Stations, StationsRequest,
-    Status, Stream, Table, TableRequest, Tables, TraceFlow, Tunnel, VlanRole, Worker, since_epoch,
+    API_VERSION, Addresses, Bindings, BindingsRequest, BridgeMoves, Cleared, Connections, ConnectionsRequest, Device,
+    DownReason, DropCount, Drops, Events, ExplainRequest, Explanation, Fdb, FlowTrace, Flows, FlowsRequest, Groups,
+    History, JoinedKind, Link, Meters, MetersRequest, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans,
+    Ports, Privileges, Queue, QueuePairs, Refusal, Remotes, RemotesRequest, RingKind, Row, Runtime, RxMode, Source,
+    Stations, StationsRequest, Status, Stream, Table, TableRequest, Tables, TraceFlow, Tunnel, VlanRole, Worker,
+    since_epoch,
 };
 use crate::config::{Config, Mechanism, NumaNodes, PortConfig, PortNetwork, PortRate, TunnelSettings, rate_text};
 use crate::config_file::AppliedFile;
@@ -189,6 +190,10 @@ impl Source for Running {
 
     fn stations(&self, request: &StationsRequest) -> Result<Stations, Refusal> {
         self.networks.lock().ignore_poison().list_stations(&self.now(), request)
+    }
+
+    fn bindings(&self, request: &BindingsRequest) -> Result<Bindings, Refusal> {
+        self.networks.lock().ignore_poison().list_bindings(&self.now(), request)
     }
 
     fn fdb(&self) -> Fdb {

@@ -4,11 +4,12 @@ use straightline_wire::VlanId;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::address::parse_ip;
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, UNBOUNDED, Value};
 use crate::sections::flows;
 use crate::sections::section::Section;
-use crate::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
+use crate::{BridgeConfig, Draft, Mac, PatchConfig, StaticBinding, StaticEntry, WhenFull};
 
 /// A patch or bridge as later checks see it: its title, and the name and place of each port.
 pub(crate) struct Network {
@@ -100,6 +101,22 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
         "`true`: packets to a multicast group go only to the ports that listen to it, as IGMP and MLD tell.",
         "true",
     ),
+    Key::new(
+        "neighbour-suppression",
+        Value::Boolean,
+        Absent::Value("false"),
+        "`true`: the bridge learns which MAC address has an IP address, from ports with `allowed-ips` and from DHCP. It \
+         answers questions for these (ARP, neighbour discovery) itself instead of flooding them.",
+        "true",
+    ),
+    Key::new(
+        "bindings",
+        Value::Places { of: "IP and MAC addresses", key: "mac" },
+        Absent::Text("none"),
+        "IP addresses whose MAC addresses are known from the start, at most 4096. In a VLAN: `{ mac = \
+         \"02:00:00:00:00:05\", vlan = 10 }`, or a list of these. Needs `neighbour-suppression`.",
+        "{ \"10.0.0.5\" = \"02:00:00:00:00:05\" }",
+    ),
     flows::FLOWS,
     flows::FLOWS_FILE,
     flows::METERS,
@@ -158,6 +175,8 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
     let connections = section.integer("connections", 1..=MOST_FLOW_CONNECTIONS, report);
     let connections = connections.map_or(BridgeConfig::DEFAULT_CONNECTIONS, Spanned::into_inner);
     let (statics, static_spans) = read_statics(section, report);
+    let neighbour_suppression = section.boolean("neighbour-suppression", report).is_some_and(Spanned::into_inner);
+    let bindings = read_bindings(section, neighbour_suppression, report);
     let most = limit.as_ref().map_or(BridgeConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
     if u32::try_from(statics.len()).map_or(true, |count| count > most) {
         let span = limit.as_ref().map_or(section.span().clone(), Spanned::span);
@@ -180,10 +199,61 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
         loop_protection,
         statics,
         snooping,
+        neighbour_suppression,
+        bindings,
         flows,
         connections,
     };
     draft.bridges.push((bridge, static_spans));
+}
+
+/// The most bindings of a bridge in the file.
+const MAX_BINDINGS: usize = 4096;
+
+/// Reads `bindings`: IP addresses, each with its MAC address.
+fn read_bindings(section: &Section<'_>, is_used: bool, report: &mut Findings<'_>) -> Vec<StaticBinding> {
+    let mut bindings: Vec<StaticBinding> = Vec::new();
+    let example = "bindings = { \"10.0.0.5\" = \"02:00:00:00:00:05\" }";
+    let title = section.title();
+    let table = section.table("bindings", example, report);
+    if let Some(value) = section.get("bindings") {
+        if !is_used {
+            let message = format!("bindings in {title}: without effect; set neighbour-suppression = true");
+            report.error(&value.span(), message);
+        } else if table.len() > MAX_BINDINGS {
+            let message = format!("bindings in {title}: {} entries; at most {MAX_BINDINGS}", table.len());
+            report.error(&value.span(), message);
+        }
+    }
+    for (key, value) in table {
+        let text = key.get_ref().as_ref();
+        let ip = match parse_ip(text) {
+            Ok(ip) => ip,
+            Err(why) => {
+                report.error(&key.span(), format!("binding {text:?} in {title}: {why}"));
+                continue;
+            }
+        };
+        let places = match value.get_ref() {
+            DeValue::Array(places) => places.iter().collect(),
+            _ => vec![value],
+        };
+        for place in places {
+            let title = format!("binding {text:?} in {title}");
+            let Some((mac, vlan)) = read_place(place, "mac") else {
+                report.error(&place.span(), format!("{title}: its value must be a MAC address, for example {example}"));
+                continue;
+            };
+            match mac.parse::<Mac>() {
+                Err(why) => report.error(&place.span(), format!("{title}: {mac:?} is {why}")),
+                Ok(_) if bindings.iter().any(|known| known.ip == ip && known.vlan == vlan) => {
+                    report.error(&place.span(), format!("{title}: named twice in this VLAN; name it once"));
+                }
+                Ok(mac) => bindings.push(StaticBinding { ip, mac, vlan }),
+            }
+        }
+    }
+    bindings
 }
 
 /// The key `ports` of a patch or bridge.

@@ -539,10 +539,25 @@ pub struct BridgeConfig {
     pub statics: Vec<StaticEntry>,
     /// IGMP and MLD snooping.
     pub snooping: bool,
+    /// Bindings are learned, and questions for them answered.
+    pub neighbour_suppression: bool,
+    /// IP addresses with their MAC addresses, and the VLAN if the file names one.
+    pub bindings: Vec<StaticBinding>,
     /// Flow tables in front of the bridge. `None`: the file has none for it.
     pub flows: Option<FlowsConfig>,
     /// The maximum number of connections that its flows follow.
     pub connections: u32,
+}
+
+/// An IP address whose MAC address the file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticBinding {
+    /// The IP address.
+    pub ip: IpAddr,
+    /// The MAC address.
+    pub mac: Mac,
+    /// The VLAN; `None` for the default one.
+    pub vlan: Option<VlanId>,
 }
 
 /// The flow tables of a bridge, as the file has them.
@@ -578,6 +593,8 @@ impl BridgeConfig {
             loop_protection: true,
             statics: Vec::new(),
             snooping: false,
+            neighbour_suppression: false,
+            bindings: Vec::new(),
             flows: None,
             connections: Self::DEFAULT_CONNECTIONS,
         }

@@ -13,7 +13,7 @@ use super::LoopGuard;
 use super::loops::{Loop, Loops, PAUSE};
 use super::member::BridgePort;
 use super::rules::Rules;
-use crate::{Bridge, SourceCheck};
+use crate::{BindingSettings, Bridge, SourceCheck};
 
 /// The settings of a bridge's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct BridgeRules {
     pub snooping: bool,
     /// Frames pass flow tables first, those of a [`FlowControl`](crate::FlowControl).
     pub flows: bool,
+    /// Frames pass [`Neighbours`](crate::Neighbours) with these settings. `None`: they do not.
+    pub bindings: Option<BindingSettings>,
 }
 
 /// The table of a bridge. The bridges of all workers share it.
@@ -239,6 +241,7 @@ mod tests {
             ports,
             snooping: false,
             flows: false,
+            bindings: None,
         };
         BridgeTable::new("lan", &rules, checks)
     }

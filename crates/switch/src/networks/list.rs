@@ -3,13 +3,17 @@
 use std::net::IpAddr;
 
 use az::SaturatingAs;
-use straightline_fdb::{OwnedTable, Station};
+use straightline_fdb::{BindingSource, IpKey, OwnedTable, Station};
+use straightline_nodes::BindingTable;
 use straightline_wire::{MacAddr, VlanId};
 
 use super::change::tunnel;
 use super::place::Place;
 use super::{Members, Networks};
-use crate::api::{ErrorCode, OwnedRemote, OwnedStation, Refusal, Remotes, RemotesRequest, Stations, StationsRequest};
+use crate::api::{
+    Binding, Bindings, BindingsRequest, ErrorCode, OwnedRemote, OwnedStation, Refusal, Remotes, RemotesRequest,
+    Stations, StationsRequest,
+};
 use crate::config::Mac;
 use crate::running::Snapshot;
 
@@ -79,6 +83,60 @@ impl Networks {
         };
         Ok(Stations { bridge: bridge.clone(), stations: stations.into_iter().map(shown).collect(), total, next })
     }
+}
+
+impl Networks {
+    /// Returns bindings of one bridge or of all.
+    pub(crate) fn list_bindings(&self, now: &Snapshot, request: &BindingsRequest) -> Result<Bindings, Refusal> {
+        let BindingsRequest { bridge, after, limit } = request;
+        if let Some(bridge) = bridge {
+            Members::of(now, bridge)?;
+        }
+        let limit = (*limit).clamp(1, BindingsRequest::MOST).saturating_as::<usize>();
+        let names = now.config.bridges.iter().map(|known| &known.name);
+        let mut names: Vec<_> = names.filter(|name| bridge.as_ref().is_none_or(|bridge| bridge == *name)).collect();
+        names.sort_unstable();
+        let mut answer = Bindings::default();
+        // A place is the bridge, the VLAN and the address, in this order.
+        let place = |name: &str, key: IpKey| format!("{name} {} {}", key.vlan, key.ip);
+        let after =
+            after.as_deref().map(|after| binding_place(after).ok_or_else(|| bad_place("bindings"))).transpose()?;
+        for name in names {
+            let Some(table) = now.tables.get::<BindingTable>("bindings", name) else { continue };
+            let mut all = table.bindings().entries();
+            answer.total += all.len() as u64;
+            all.retain(|binding| {
+                after.as_ref().is_none_or(|(bridge, key)| (name.as_str(), binding.key) > (bridge.as_str(), *key))
+            });
+            all.sort_unstable_by_key(|binding| binding.key);
+            let space = limit - answer.bindings.len();
+            if all.len() > space && answer.next.is_none() {
+                let last = all.get(space.wrapping_sub(1)).map(|binding| place(name, binding.key));
+                answer.next = last.or_else(|| {
+                    answer.bindings.last().map(|last| format!("{} {} {}", last.bridge, last.vlan, last.ip))
+                });
+            }
+            now.view(|view| {
+                answer.bindings.extend(all.iter().take(space).map(|binding| {
+                    let owner = self
+                        .stations
+                        .get(name.as_str())
+                        .and_then(|stations| stations.get(&Station::new(binding.key.vlan, binding.mac)));
+                    let is_owned = binding.source == BindingSource::Owner;
+                    let owner = owner.filter(|_| is_owned).map(|row| self.owners.name(row.owner).to_owned());
+                    Binding { owner, ..table.row(view, binding) }
+                }));
+            });
+        }
+        Ok(answer)
+    }
+}
+
+fn binding_place(place: &str) -> Option<(String, IpKey)> {
+    let mut parts = place.split(' ');
+    let bridge = parts.next()?.to_owned();
+    let vlan = VlanId::new(parts.next()?.parse().ok()?)?;
+    Some((bridge, IpKey { vlan, ip: parts.next()?.parse().ok()? }))
 }
 
 /// Returns the place of a station in the order of all.

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use az::SaturatingAs;
 use straightline_api::nearest_first;
-use straightline_fdb::{OwnOutcome, OwnedTable, Owners, Station};
-use straightline_nodes::BridgeTable;
+use straightline_fdb::{IpKey, OwnOutcome, OwnedTable, Owners, Station};
+use straightline_nodes::{BindingTable, BridgeTable};
 use straightline_packet::PortIndex;
 use straightline_underlay::Tunnel;
 use straightline_wire::VlanId;
@@ -62,6 +62,8 @@ impl Default for Networks {
 struct Members<'a> {
     now: &'a Snapshot,
     table: Arc<BridgeTable>,
+    /// The bindings, if the bridge has some.
+    bindings: Option<Arc<BindingTable>>,
     /// The ports by their number in [`PortNames`], as far as they were asked for. `None`: no port of the bridge.
     known: BTreeMap<u16, Option<Member>>,
 }
@@ -88,7 +90,10 @@ impl<'a> Members<'a> {
     /// There is no such bridge.
     fn of(now: &'a Snapshot, bridge: &str) -> Result<Self, Refusal> {
         match now.tables.get::<BridgeTable>("bridge", bridge) {
-            Some(table) => Ok(Members { now, table, known: BTreeMap::new() }),
+            Some(table) => {
+                let bindings = now.tables.get::<BindingTable>("bindings", bridge);
+                Ok(Members { now, table, bindings, known: BTreeMap::new() })
+            }
             None => {
                 let known = nearest_first(bridge, now.config.bridges.iter().map(|bridge| bridge.name.as_str()));
                 let error = match known.as_str() {
@@ -102,7 +107,7 @@ impl<'a> Members<'a> {
 
     /// Returns a port of the bridge.
     fn get(&mut self, names: &PortNames, port: u16) -> Option<Member> {
-        let Members { now, table, known } = self;
+        let Members { now, table, known, .. } = self;
         let found = known.entry(port).or_insert_with(|| {
             let name = names.name(port);
             let at = now.config.port_index(name)?;
@@ -127,7 +132,14 @@ impl<'a> Members<'a> {
             }
         }
         match self.table.fdb().set_owned(station, member.index) {
-            OwnOutcome::Owned => true,
+            OwnOutcome::Owned => {
+                if let Some(bindings) = &self.bindings {
+                    let vlan = station.vlan();
+                    let bind = |ip| bindings.bindings().set_owned(IpKey { vlan, ip }, station.mac(), member.index);
+                    place.ips.iter().for_each(|ip| _ = bind(ip));
+                }
+                true
+            }
             OwnOutcome::Fixed | OwnOutcome::Full => {
                 if let Some(tunnel) = &member.tunnel {
                     tunnel.remove_owned(Member::inner(tunnel, station));
@@ -143,6 +155,10 @@ impl<'a> Members<'a> {
             tunnel.remove_owned(Member::inner(&tunnel, station));
         }
         self.table.fdb().remove_owned(station);
+        if let Some(bindings) = &self.bindings {
+            let vlan = station.vlan();
+            place.ips.iter().for_each(|ip| bindings.bindings().remove_owned(IpKey { vlan, ip }, station.mac()));
+        }
     }
 }
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use straightline_fdb::{FdbChange, FdbChangeKind, FdbEntry};
+use straightline_fdb::{BindingChange, BindingSource, FdbChange, FdbChangeKind, FdbEntry};
 use straightline_graph::newest_link_note;
-use straightline_nodes::BridgeTable;
+use straightline_nodes::{BindingTable, BridgeTable};
 use straightline_packet::IgnorePoison;
 
 use super::Members;
@@ -96,6 +96,8 @@ struct Followed {
     table: Arc<BridgeTable>,
     /// The number of changes of the stations that were told.
     since: u64,
+    /// The bindings, and the number of their changes that were told.
+    bindings: Option<(Arc<BindingTable>, u64)>,
 }
 
 /// Lines that are still to be told.
@@ -104,6 +106,7 @@ enum Pending {
     /// Stations of the bridge with this place in the list.
     Stations(usize, std::vec::IntoIter<FdbEntry>),
     Changes(usize, std::vec::IntoIter<FdbChange>),
+    Bindings(usize, std::vec::IntoIter<BindingChange>),
 }
 
 struct Subscription {
@@ -172,6 +175,16 @@ impl Subscription {
                 }
                 None => return self.begin(now),
             }
+            let Some((table, since)) = &mut followed.bindings else { continue };
+            match table.bindings().changes(*since) {
+                Some((changes, count)) => {
+                    *since = count;
+                    if !changes.is_empty() {
+                        self.pending.push_back(Pending::Bindings(at, changes.into_iter()));
+                    }
+                }
+                None => return self.begin(now),
+            }
         }
         self.look_at_links(&now);
     }
@@ -181,7 +194,11 @@ impl Subscription {
         let tables = self.tables(now);
         self.snapshot.is_some()
             && tables.len() == self.followed.len()
-            && tables.iter().zip(&self.followed).all(|(table, followed)| Arc::ptr_eq(table, &followed.table))
+            && tables.iter().zip(&self.followed).all(|(table, followed)| {
+                let bindings = now.tables.get::<BindingTable>("bindings", &followed.name);
+                let followed_bindings = followed.bindings.as_ref().map(|(table, _)| Arc::as_ptr(table));
+                Arc::ptr_eq(table, &followed.table) && bindings.as_ref().map(Arc::as_ptr) == followed_bindings
+            })
     }
 
     fn tables(&self, now: &Snapshot) -> Vec<Arc<BridgeTable>> {
@@ -196,13 +213,27 @@ impl Subscription {
         self.pending.push_back(Pending::Line(NetworkEvent::Begin));
         self.names = names(&now);
         let second = now.view(|view| view.second());
-        let follow =
-            |table: Arc<BridgeTable>| Followed { name: table.bridge().to_owned(), since: table.fdb().follow(), table };
+        let follow = |table: Arc<BridgeTable>| Followed {
+            name: table.bridge().to_owned(),
+            since: table.fdb().follow(),
+            bindings: now.tables.get::<BindingTable>("bindings", table.bridge()).map(|bindings| {
+                let since = bindings.bindings().follow();
+                (bindings, since)
+            }),
+            table,
+        };
         self.followed = self.tables(&now).into_iter().map(follow).collect();
         for (at, followed) in self.followed.iter().enumerate() {
             let mut entries = followed.table.fdb().entries(second);
             entries.retain(|entry| !entry.is_owned);
             self.pending.push_back(Pending::Stations(at, entries.into_iter()));
+            if let Some((table, _)) = &followed.bindings {
+                let mut entries = table.bindings().entries();
+                entries.retain(|binding| binding.source != BindingSource::Owner);
+                let bound = |binding| BindingChange { binding, is_bound: true };
+                let bound: Vec<_> = entries.into_iter().map(bound).collect();
+                self.pending.push_back(Pending::Bindings(at, bound.into_iter()));
+            }
         }
         self.links.clear();
         self.link_note = 0;
@@ -237,6 +268,10 @@ impl Subscription {
                 Pending::Changes(at, changes) => {
                     let (bridge, names) = (&self.followed[*at].name, &self.names);
                     changes.next().map(|change| changed(bridge, names, change))
+                }
+                Pending::Bindings(at, changes) => {
+                    let (bridge, names) = (&self.followed[*at].name, &self.names);
+                    changes.next().map(|change| binding(bridge, names, &change))
                 }
             };
             let is_last = line.is_none() || matches!(self.pending.front(), Some(Pending::Line(_)));
@@ -286,4 +321,23 @@ fn changed(bridge: &str, names: &Names, FdbChange { station, port, kind }: FdbCh
         FdbChangeKind::Forgotten => NetworkEvent::Aged { bridge, vlan, mac, port },
         FdbChangeKind::Claimed => NetworkEvent::Claimed { bridge, vlan, mac, port },
     }
+}
+
+fn binding(bridge: &str, names: &Names, change: &BindingChange) -> NetworkEvent {
+    let BindingChange { binding, is_bound } = change;
+    let bridge = bridge.to_owned();
+    let vlan = binding.key.vlan.get();
+    let ip = binding.key.ip.to_string();
+    let mac = binding.mac.to_string();
+    let port = binding.port.map_or_else(String::new, |port| name(names, port.0).0);
+    if !is_bound {
+        return NetworkEvent::Unbound { bridge, vlan, ip, mac, port };
+    }
+    let source = match binding.source {
+        BindingSource::Static => "static",
+        BindingSource::Owner => "owner",
+        BindingSource::Checked => "checked",
+        BindingSource::Leased { .. } => "dhcp",
+    };
+    NetworkEvent::Bound { bridge, vlan, ip, mac, port, source: source.to_owned() }
 }

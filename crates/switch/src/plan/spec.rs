@@ -10,12 +10,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use straightline_graph::RateLimits;
-use straightline_nodes::{BridgePort, BridgeRules, Dscp, MacPrefix, PortVlans};
+use straightline_nodes::{BindingPort, BindingSettings, BridgePort, BridgeRules, Dscp, MacPrefix, PortVlans};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
 use super::{ForwardingDomain, Plan, PortPlan};
-use crate::config::{Config, NodeConfig, PortConfig, PortRate, SourceCheckConfig, TunnelSettings, UnderlayConfig};
+use crate::config::{
+    BridgeConfig, Config, NodeConfig, PortConfig, PortRate, SourceCheckConfig, TunnelSettings, UnderlayConfig,
+};
+use crate::default_mac::default_mac;
 
 /// The kind and the name of a domain or of a part of one. Names are unique among their kind.
 pub(crate) type SpecName = (&'static str, String);
@@ -287,6 +290,31 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
         ports: ports.collect(),
         snooping: bridge.snooping,
         flows: bridge.flows.is_some(),
+        bindings: bridge.neighbour_suppression.then(|| binding_settings(config, plan, bridge, &members)),
+    }
+}
+
+/// Returns the settings of a bridge's bindings. `members` are its ports.
+fn binding_settings(config: &Config, plan: &Plan, bridge: &BridgeConfig, members: &[usize]) -> BindingSettings {
+    let port = |&port: &usize| {
+        let settings = &config.ports[port];
+        BindingPort {
+            index: PortIndex(plan.ports[port].slot),
+            is_checked: settings.source_check.as_ref().is_some_and(|check| check.ips.is_some()),
+            is_trusted: settings.trusted,
+            is_tunnel: settings.kind.as_tunnel().is_some(),
+        }
+    };
+    let statics = bridge.bindings.iter();
+    BindingSettings {
+        limit: bridge.limit as usize,
+        ageing: bridge.ageing,
+        own: MacAddr(default_mac(&format!("bridge {}", bridge.name))),
+        has_vlans: config.has_vlans(bridge),
+        statics: statics
+            .map(|known| (known.vlan.unwrap_or(VlanId::DEFAULT), known.ip, MacAddr(known.mac.octets())))
+            .collect(),
+        ports: members.iter().map(port).collect(),
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use straightline_graph::{NodeControl, RateLimits, RateOwner, RateTable};
 use straightline_nodes::{
-    AllowedAddresses, BridgeRules, BridgeTable, FirewallControl, FirewallSettings, FlowConnections, FlowControl,
-    FlowSettings, SnoopingTable,
+    AllowedAddresses, BindingSettings, BindingTable, BridgeRules, BridgeTable, FirewallControl, FirewallSettings,
+    FlowConnections, FlowControl, FlowSettings, SnoopingTable,
 };
 use straightline_packet::{Drops, Level, PortIndex, Rcu};
 use straightline_underlay::{RemoteSpace, Tunnel, TunnelConfig, Underlay, UnderlayConfig};
@@ -38,6 +38,10 @@ pub(super) enum TableSpec {
         rules: BridgeRules,
         /// The source checks of ports that have one.
         checks: Vec<(PortIndex, SourceCheckSpec)>,
+    },
+    Bindings {
+        bridge: String,
+        settings: BindingSettings,
     },
     Snooping {
         bridge: String,
@@ -77,6 +81,7 @@ impl TableSpec {
             Self::Underlay { settings, .. } => format!("underlay:{}", settings.name),
             Self::Tunnel { settings, .. } => format!("tunnel:{}", settings.name),
             Self::Bridge { name, .. } => format!("bridge:{name}"),
+            Self::Bindings { bridge, .. } => format!("bindings:{bridge}"),
             Self::Snooping { bridge, .. } => format!("snooping:{bridge}"),
             Self::Flows { bridge, .. } => format!("flows:{bridge}"),
             Self::SourceCheck { port, .. } => format!("source-check:{port}"),
@@ -109,6 +114,7 @@ impl TableSpec {
                 let checks = checks.iter().map(|(port, check)| (*port, allowed(check).node()));
                 Some(Arc::new(BridgeTable::new(name, rules, checks.collect::<HashMap<_, _>>())))
             }
+            Self::Bindings { bridge, settings } => Some(Arc::new(BindingTable::new(bridge, settings.clone()))),
             Self::Snooping { ports, .. } => Some(Arc::new(SnoopingTable::new(ports.clone()))),
             Self::Flows { bridge, settings } => {
                 let flows = FlowControl::new(settings.clone(), rcu);
@@ -137,6 +143,7 @@ impl TableSpec {
             Self::Underlay { .. }
             | Self::Tunnel { .. }
             | Self::Bridge { .. }
+            | Self::Bindings { .. }
             | Self::Snooping { .. }
             | Self::Flows { .. }
             | Self::SourceCheck { .. }
@@ -207,6 +214,9 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         }
         let checks = members.filter_map(|port| Some((index(port), source_check(&config.ports[port])?)));
         let rules = bridge_rules(config, plan, at);
+        if let Some(settings) = rules.bindings.clone() {
+            specs.push(TableSpec::Bindings { bridge: bridge.name.clone(), settings });
+        }
         specs.push(TableSpec::Bridge { name: bridge.name.clone(), rules, checks: checks.collect() });
     }
     if let Some(settings) = firewall::settings(config, plan) {

@@ -10,11 +10,12 @@ use std::time::Instant;
 
 use straightline_switch::Switch;
 use straightline_switch::api::{
-    ChangeRemotes, ChangeStations, EntriesChanged, EventKind, Link, NetworkEvent, NewStation, Refusal, RemotesRequest,
-    StationsRequest, Stream, SubscribeRequest,
+    BindingsRequest, ChangeRemotes, ChangeStations, EntriesChanged, EventKind, Link, NetworkEvent, NewStation, Refusal,
+    RemotesRequest, StationsRequest, Stream, SubscribeRequest,
 };
 use straightline_testing::tunnel::{Net, config};
 use straightline_testing::{BROADCAST, PATIENCE, frame, mac, nothing, pause, send, take, wait_event, wait_until};
+use straightline_wire::{EtherType, MacAddr, arp, ethernet};
 
 fn text(dir: &std::path::Path, remotes: &str, keys: &str) -> String {
     let mut text = String::new();
@@ -334,4 +335,94 @@ fn entries_of_an_owner_that_has_gone_end_unless_it_confirms_them() {
     drop(second);
     wait_until("the end of all", || list().len() == 1);
     assert_eq!(list()[0].owner, "cli");
+}
+
+/// Returns an ARP message of the station with this last byte in both addresses.
+fn arp(operation: arp::Operation, from: u8, to: MacAddr, target: u8) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    ethernet::Repr { dst: to, src: mac(from), ether_type: EtherType::ARP }.emit(&mut frame).expect("a header");
+    let repr = arp::Repr {
+        operation,
+        sender_mac: mac(from),
+        sender_ip: [10, 0, 0, from].into(),
+        target_mac: if to.is_multicast() { MacAddr::default() } else { to },
+        target_ip: [10, 0, 0, target].into(),
+    };
+    repr.emit(&mut frame[14..]).expect("a message");
+    frame
+}
+
+#[test]
+fn a_question_for_a_far_neighbour_is_answered_here() {
+    let mut net = start("neighbour-suppression = true\nageing = 1");
+    let checked = |net: &Net| {
+        let text = text(net.dir.path(), "", "neighbour-suppression = true\nageing = 1");
+        let keys = "allowed-macs = [\"02:00:00:00:00:01\"]\nallowed-ips = [\"10.0.0.1\", \"10.0.0.9\"]\n[port.left]";
+        net.switch.reload(&config(&text.replacen("[port.left]", keys, 1))).expect("a reload");
+    };
+    checked(&net);
+    join(&net);
+    let far =
+        NewStation { ips: vec!["10.0.0.2".to_owned(), "10.0.0.9".to_owned()], ..station(2, "t1", Some("192.0.2.2")) };
+    let done = stations(&net.switch, "one", "evpn", "add", &[NewStation { sequence: 1, ..far }]).expect("a change");
+    assert_eq!(done.changed, 1);
+    let (_, mut reader) = subscribe(&net, None, 60);
+    reader.until("state", |line| *line == NetworkEvent::Synced);
+    // The far guest hears nothing of the question.
+    send(&mut net.a, &arp(arp::Operation::REQUEST, 1, BROADCAST, 2));
+    let answer = take(&mut net.a, 1).remove(0).1;
+    let expected = arp(arp::Operation::REPLY, 2, mac(1), 1);
+    assert_eq!(answer, expected[..42]);
+    nothing(&mut net.b);
+    // The address of the guest that has asked is known now, as that of a checked port.
+    let bound = reader.until("binding", |line| matches!(line, NetworkEvent::Bound { ip, .. } if ip == "10.0.0.1"));
+    let expected = NetworkEvent::Bound {
+        bridge: "one".to_owned(),
+        vlan: 1,
+        ip: "10.0.0.1".to_owned(),
+        mac: mac(1).to_string(),
+        port: "a".to_owned(),
+        source: "checked".to_owned(),
+    };
+    assert_eq!(bound.last(), Some(&expected));
+    let bindings = || net.switch.source().bindings(&BindingsRequest { limit: 10, ..BindingsRequest::default() });
+    let known: Vec<_> =
+        bindings().expect("bindings").bindings.into_iter().map(|known| (known.ip, known.port, known.owner)).collect();
+    let evpn = Some("evpn".to_owned());
+    let expected = [("10.0.0.1", "a", None), ("10.0.0.2", "t1", evpn.clone()), ("10.0.0.9", "t1", evpn)];
+    assert_eq!(known, expected.map(|(ip, port, owner)| (ip.to_owned(), port.to_owned(), owner)));
+    // An address that nobody has goes to all, and so does a claim of one that is bound far away.
+    for target in [3, 9] {
+        let mut question = arp(arp::Operation::REQUEST, 1, BROADCAST, target);
+        if target == 9 {
+            question[28..32].copy_from_slice(&[10, 0, 0, 9]);
+        }
+        send(&mut net.a, &question);
+        assert_eq!(take(&mut net.b, 1)[0].1, question);
+    }
+    let counter = |name: &str| {
+        let tables = net.switch.source().tables().tables;
+        tables.iter().find(|table| table.table == "bindings:one").expect("the bindings").counters[name]
+    };
+    assert_eq!((counter("answered"), counter("bound-elsewhere")), (1, 1));
+    // A guest that is quiet is asked, and keeps its address by its answer.
+    let question = take(&mut net.a, 1).remove(0).1;
+    let asked = arp::Header::new_checked(&question[14..]).expect("a question");
+    assert_eq!((asked.operation(), asked.target_ip()), (arp::Operation::REQUEST, [10, 0, 0, 1].into()));
+    let bridge = asked.sender_mac();
+    send(&mut net.a, &arp(arp::Operation::REPLY, 1, bridge, 0));
+    wait_until("the answer is heard", || {
+        bindings().expect("bindings").bindings.iter().any(|known| known.ip == "10.0.0.1" && !known.probed)
+    });
+    nothing(&mut net.b);
+    // A far question is flooded here: the other end answers for its own guests.
+    let far = arp(arp::Operation::REQUEST, 2, BROADCAST, 1);
+    send(&mut net.b, &far);
+    assert_eq!(take(&mut net.a, 1)[0].1, far);
+    // A reload keeps what the owner has said, and what was heard.
+    checked(&net);
+    assert_eq!(bindings().expect("bindings").total, 3);
+    let gone = [station(2, "", None)];
+    stations(&net.switch, "one", "evpn", "delete", &gone).expect("a change");
+    assert_eq!(bindings().expect("bindings").total, 1);
 }

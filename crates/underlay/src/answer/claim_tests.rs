@@ -8,7 +8,7 @@ use straightline_wire::{EtherType, IpProtocol, WireError, arp, icmpv6, ipv6, ndp
 
 use super::*;
 use crate::testing::{MAC, Station, config, ip};
-use crate::underlay::messages::{self, Link, Message};
+use straightline_wire::messages::{self, Link, Message};
 
 const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xcc]);
 const OWN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

@@ -8,9 +8,9 @@ use straightline_packet::IgnorePoison;
 use straightline_wire::{EtherType, IpProtocol, WireError, checksum, icmpv4, icmpv6};
 
 use crate::Underlay;
-use crate::underlay::messages::{self, Link, Message};
 use crate::underlay::neighbours::NextHop;
 use crate::underlay::pings::{EchoKey, PAYLOAD, PingError, Request};
+use straightline_wire::messages::{self, Link, Message};
 
 /// The state of an echo request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use straightline_wire::{EtherType, IpProtocol, WireError, checksum, gtpu, udp};
 
 use super::{Answered, Ip, Received, not_ours};
 use crate::Underlay;
-use crate::underlay::messages::{self, Link, Message};
+use straightline_wire::messages::{self, Link, Message};
 
 impl Underlay {
     /// Answers an echo request of GTP-U.

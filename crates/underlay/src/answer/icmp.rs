@@ -8,8 +8,8 @@ use straightline_wire::{IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp};
 use super::{Answered, Ip, Received, not_ours, take};
 use crate::Underlay;
 use crate::tunnel::path_mtu::{LEAST_ERROR, TooLong};
-use crate::underlay::messages::HOP_LIMIT;
 use crate::underlay::pings::EchoKey;
+use straightline_wire::messages::HOP_LIMIT;
 
 /// A packet that an ICMP error is about.
 struct Quoted<'a> {

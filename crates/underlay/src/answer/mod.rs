@@ -17,8 +17,8 @@ use straightline_packet::{Checksum, Offload, PacketId, Packets, Reason};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, checksum, ethernet, ipv4, ipv6, vlan};
 
 use crate::Underlay;
-use crate::underlay::messages::{self, Link, Message};
 use crate::underlay::neighbours::is_station;
+use straightline_wire::messages::{self, Link, Message};
 
 /// The end of a packet for the underlay itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use straightline_wire::{MacAddr, ndp};
 
 use super::{Answered, Ip, Received, not_ours};
 use crate::Underlay;
-use crate::underlay::messages::{self, ALL_NODES, ND_HOP_LIMIT};
 use crate::underlay::neighbours::is_station;
+use straightline_wire::messages::{self, ALL_NODES, ND_HOP_LIMIT};
 
 impl Underlay {
     /// Answers a solicitation for one of our addresses. The message's checksum is right.

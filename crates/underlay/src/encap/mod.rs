@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use az::SaturatingAs;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, IgnorePoison, MAX_BATCH, PacketId, Packets, Reason};
-use straightline_wire::{EtherType, VlanId, ethernet, vlan};
+use straightline_wire::{EtherType, Question, VlanId, ethernet, ndp, vlan};
 
 use crate::Tunnel;
 use crate::encap::output::Round;
 use crate::tunnel::face::Face;
-use crate::tunnel::inside::Asked;
+use crate::tunnel::inside::is_ip;
 use crate::tunnel::networks::Networks;
 use crate::tunnel::remotes::{RemoteIndex, Remotes};
 
@@ -283,8 +283,8 @@ impl Encap {
         let mut selected = Batch::new();
         for &id in batch.ids() {
             let head = packets.head(id);
-            match Asked::of(head) {
-                None if Asked::is_ip(head) => {
+            match Question::of(head) {
+                None if is_ip(head) => {
                     if let Ok(header) = ethernet::Header::new_checked(head) {
                         face.learn(header.src());
                     }
@@ -293,7 +293,7 @@ impl Encap {
                 None => packets.drop_at(self.tunnel.port, &[id], Reason::NotIp),
                 Some(asked) => {
                     face.learn(asked.by());
-                    let answer = asked.answer(face.mac());
+                    let answer = asked.answer(face.mac(), ndp::Flags::NONE);
                     let outbox = &self.tunnel.underlay.outbox;
                     if !answer.is_ok_and(|answer| outbox.push_for(&self.tunnel.places, answer.bytes(), None)) {
                         packets.drop_at(self.tunnel.port, &[id], Reason::AnswerLimit);

@@ -14,7 +14,7 @@ use straightline_wire::{
 };
 
 use crate::Tunnel;
-use crate::underlay::messages::{self, Message};
+use straightline_wire::messages::{self, Message};
 
 /// Types of ICMP for IPv4 about which no error is sent, because they are errors (RFC 1122, 3.2.2).
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
@@ -99,7 +99,7 @@ impl Subject {
     fn error(self, frame: &[u8], mtu: u16, mac: MacAddr) -> Result<Message, WireError> {
         let (Subject::V4 { l3, .. } | Subject::V6 { l3, .. }) = self;
         let packet = frame.get(l3..).ok_or(WireError::Truncated)?;
-        let mut message = Message::answer_to(frame, l3, mac)?;
+        let mut message = answer_to(frame, l3, mac)?;
         let space = message.space();
         match self {
             Subject::V4 { src, dst, len, .. } => {
@@ -136,17 +136,15 @@ fn is_host(ip: Ipv4Addr) -> bool {
     !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast())
 }
 
-impl Message {
-    /// Begins an answer to the sender of a frame, from this MAC address: with the frame's tags and
-    /// its type. The IP header of the frame is at `l3`.
-    fn answer_to(frame: &[u8], l3: usize, MacAddr(mac): MacAddr) -> Result<Self, WireError> {
-        let MacAddr(sender) = ethernet::Header::new_checked(frame)?.src();
-        let mut message = Message::empty();
-        message.append_bytes(&sender)?;
-        message.append_bytes(&mac)?;
-        message.append_bytes(frame.get(12..l3).ok_or(WireError::Truncated)?)?;
-        Ok(message)
-    }
+/// Begins an answer to the sender of a frame, from this MAC address: with the frame's tags and its
+/// type. The IP header of the frame is at `l3`.
+fn answer_to(frame: &[u8], l3: usize, MacAddr(mac): MacAddr) -> Result<Message, WireError> {
+    let MacAddr(sender) = ethernet::Header::new_checked(frame)?.src();
+    let mut message = Message::empty();
+    message.append_bytes(&sender)?;
+    message.append_bytes(&mac)?;
+    message.append_bytes(frame.get(12..l3).ok_or(WireError::Truncated)?)?;
+    Ok(message)
 }
 
 #[cfg(test)]

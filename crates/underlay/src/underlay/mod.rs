@@ -2,7 +2,6 @@
 
 pub(crate) mod agent;
 pub(crate) mod conflicts;
-pub(crate) mod messages;
 pub(crate) mod neighbours;
 pub(crate) mod outbox;
 pub(crate) mod pings;
@@ -16,13 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use conflicts::{AddressStatus, Conflicts, Notice};
 use foldhash::quality::RandomState;
-use messages::{ALL_NODES, Link};
+
 use neighbours::{Neighbours, NextHop, Question, is_station};
 use outbox::Outbox;
 use pings::Pings;
 use straightline_graph::{Port, SharedLimit, Told};
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::MacAddr;
+use straightline_wire::messages::{self, ALL_NODES, Link};
 use table::AlreadyTold;
 
 use crate::tunnel::port::TunnelLink;

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use straightline_packet::{Batch, IgnorePoison, PacketVlan, PortIndex, Turn};
+use straightline_wire::messages;
 
 /// Bytes of the longest packet of the underlay's own.
-pub(crate) const MOST_OWN: usize = 256;
+pub(crate) const MOST_OWN: usize = messages::MOST;
 
 /// Packets of the underlay that wait at most.
 const MOST_WAITING: usize = 64;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::fdb::age;
-use crate::commands::{FdbEntry, Neighbour, OwnAddress, RemoteEntry};
+use crate::commands::{Binding, FdbEntry, Neighbour, OwnAddress, RemoteEntry};
 use crate::layout::render_columns;
 
 /// A row of a table. Its kind is the field `kind`.
@@ -17,6 +17,8 @@ pub enum Row {
     Station(FdbEntry),
     /// A station that a tunnel with several remotes knows.
     TunnelStation(RemoteEntry),
+    /// An IP address that belongs to a MAC address.
+    Binding(Binding),
     /// A next hop of an underlay.
     NextHop(Neighbour),
     /// An address of the switch in an underlay.
@@ -168,6 +170,14 @@ impl Row {
                 ("<address", row.mac.clone()),
                 ("<remote", row.remote.clone()),
                 (">age", age(row.is_static, row.is_owned, row.age_s)),
+            ],
+            Self::Binding(row) => vec![
+                (">vlan", row.vlan.to_string()),
+                ("<IP address", row.ip.clone()),
+                ("<address", row.mac.clone()),
+                ("<port", row.port.clone()),
+                ("<source", row.source.clone()),
+                (">age", format!("{:.0} s", row.age_s)),
             ],
             Self::NextHop(row) => vec![
                 ("<next hop", row.ip.clone()),

@@ -7,15 +7,15 @@ mod vlans;
 use std::sync::{Arc, Mutex};
 
 use straightline_graph::{EpollWaiter, Graph, Idle, Port, Worker};
-use straightline_packet::{Arena, Drops, Rcu, Settings, Turn};
+use straightline_packet::{Arena, Drops, HEAD, Rcu, Settings, Turn};
 
 use super::*;
 
 /// A port that receives its frames in one batch, each with its port. A frame of a tunnel with several
 /// networks begins with the VLAN of its network.
 #[derive(Debug, Default)]
-struct Source {
-    frames: Mutex<Vec<(u16, Vec<u8>)>>,
+pub(crate) struct Source {
+    pub(crate) frames: Mutex<Vec<(u16, Vec<u8>)>>,
     tunnels: Vec<u16>,
 }
 
@@ -28,7 +28,10 @@ impl Port for Source {
         for (port, mut frame) in self.frames.lock().unwrap().drain(..) {
             let rest = if self.tunnels.contains(&port) { frame.split_off(2) } else { Vec::new() };
             let bytes = if rest.is_empty() { &frame } else { &rest };
-            let id = turn.accept_owned(PortIndex(port), bytes).expect("a free slot");
+            // A frame that is longer than a head is put together.
+            let (front, last) = bytes.split_at(bytes.len().saturating_sub(HEAD));
+            let id = turn.accept_owned(PortIndex(port), last).expect("a free slot");
+            turn.prepend(id, front).expect("enough headroom");
             if !rest.is_empty() {
                 let vlan = VlanId::new(u16::from_be_bytes([frame[0], frame[1]]));
                 turn.packets().set_vlan(id, vlan.map(|id| PacketVlan { id, pcp: 0, dei: false }));
@@ -49,8 +52,8 @@ impl Port for Source {
 /// A port that keeps the frames that it gets. A tunnel with several networks puts the VLAN of the
 /// network in front.
 #[derive(Debug, Default)]
-struct Taken {
-    frames: Mutex<Vec<Vec<u8>>>,
+pub(crate) struct Taken {
+    pub(crate) frames: Mutex<Vec<Vec<u8>>>,
     is_tunnel: bool,
 }
 
@@ -100,6 +103,7 @@ impl Rig {
         let taken: Vec<_> = ports.iter().map(taken).collect();
         let rules = BridgeRules {
             api_stations: 0,
+            bindings: None,
             limit: 64,
             ageing: 300,
             statics: Vec::new(),

@@ -101,6 +101,7 @@ fn tunnel(name: &str, underlay: &str, vni: u32) -> PortConfig {
         drops_tags: false,
         local: ip("192.0.2.1"),
         remotes: vec![ip("192.0.2.2")],
+        takes_remotes: false,
         statics: Vec::new(),
         limit: 4096,
         source_port: None,

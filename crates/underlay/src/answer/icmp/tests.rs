@@ -8,8 +8,8 @@ use straightline_wire::{EtherType, MacAddr, checksum, udp, vxlan};
 use super::*;
 use crate::headers::reference;
 use crate::testing::{MAC, Station, config, ip};
-use crate::underlay::messages::{self, Link, Message};
 use crate::{L2tpOver, PathMtuErrors, Tunnel, TunnelConfig, TunnelKind, UnderlayConfig};
+use straightline_wire::messages::{self, Link, Message};
 
 const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xbb]);
 const US: &str = "192.0.2.1";

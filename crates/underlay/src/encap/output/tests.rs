@@ -16,8 +16,8 @@ use straightline_wire::VlanId;
 use super::*;
 use crate::headers::reference::{HOP, InnerHeaders, check, finish as finish_all, kinds, tunnel, underlay};
 use crate::tunnel::remotes::RemoteIndex;
-use crate::underlay::messages::{Link, arp_request};
 use crate::{Encap, OwnPackets, TunnelConfig, TunnelKind, UnderlayConfig};
+use straightline_wire::messages::{Link, arp_request};
 
 /// Port of the packets' source.
 const SOURCE: PortIndex = PortIndex(0);

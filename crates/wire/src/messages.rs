@@ -1,49 +1,58 @@
-//! The packets of the underlay's own: questions for MAC addresses, answers to such questions, probes
-//! and announcements of our addresses, and errors about packets that are too long.
+//! Whole packets that a switch sends itself: questions for MAC addresses, answers to such questions,
+//! probes and announcements of addresses. Others, such as errors of ICMP, begin as [`Message`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, icmpv6, ipv4, ipv6, ndp, vlan};
+use crate::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, icmpv6, ipv4, ipv6, ndp, vlan};
 
-use crate::underlay::outbox::MOST_OWN;
+/// Bytes of the longest message.
+pub const MOST: usize = 256;
 
 /// The hop limit of neighbour discovery: no router has forwarded the packet (RFC 4861, 11.2).
-pub(crate) const ND_HOP_LIMIT: u8 = 255;
+pub const ND_HOP_LIMIT: u8 = 255;
 
 /// The hop limit, or time to live, of all other packets.
-pub(crate) const HOP_LIMIT: u8 = 64;
+pub const HOP_LIMIT: u8 = 64;
 
 /// The group of all stations (RFC 4291, 2.7.1).
-pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// A packet under construction.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
-    bytes: [u8; MOST_OWN],
+pub struct Message {
+    bytes: [u8; MOST],
     len: usize,
 }
 
 /// The Ethernet header of a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) src: MacAddr,
-    pub(crate) dst: MacAddr,
-    pub(crate) vlan: Option<u16>,
+pub struct Link {
+    /// The source.
+    pub src: MacAddr,
+    /// The destination.
+    pub dst: MacAddr,
+    /// The VLAN of the tag, if it has one.
+    pub vlan: Option<u16>,
 }
 
 impl Message {
     /// Returns the packet.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
     /// Returns a packet without any bytes.
-    pub(crate) fn empty() -> Self {
-        Message { bytes: [0; MOST_OWN], len: 0 }
+    #[must_use]
+    pub fn empty() -> Self {
+        Message { bytes: [0; MOST], len: 0 }
     }
 
     /// Begins a packet with its Ethernet header and tag.
-    pub(crate) fn begin(link: Link, ether_type: EtherType) -> Result<Self, WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+    pub fn begin(link: Link, ether_type: EtherType) -> Result<Self, WireError> {
         let mut message = Message::empty();
         let first = if link.vlan.is_some() { EtherType::VLAN } else { ether_type };
         message.append(|bytes| ethernet::Repr { dst: link.dst, src: link.src, ether_type: first }.emit(bytes))?;
@@ -57,13 +66,19 @@ impl Message {
     }
 
     /// Appends what `emit` writes.
-    pub(crate) fn append(&mut self, emit: impl FnOnce(&mut [u8]) -> Result<usize, WireError>) -> Result<(), WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+    pub fn append(&mut self, emit: impl FnOnce(&mut [u8]) -> Result<usize, WireError>) -> Result<(), WireError> {
         self.len += emit(&mut self.bytes[self.len..])?;
         Ok(())
     }
 
     /// Appends bytes.
-    pub(crate) fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+    pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         let space = self.bytes.get_mut(self.len..self.len + bytes.len()).ok_or(WireError::BufferTooSmall)?;
         space.copy_from_slice(bytes);
         self.len += bytes.len();
@@ -71,13 +86,17 @@ impl Message {
     }
 
     /// Returns the number of bytes for which there is space.
-    pub(crate) fn space(&self) -> usize {
-        MOST_OWN - self.len
+    #[must_use]
+    pub fn space(&self) -> usize {
+        MOST - self.len
     }
 }
 
 /// Returns an ARP request for `target`. All stations are asked, if `link` names none.
-pub(crate) fn arp_request(link: Link, own: Ipv4Addr, target: Ipv4Addr) -> Result<Message, WireError> {
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn arp_request(link: Link, own: Ipv4Addr, target: Ipv4Addr) -> Result<Message, WireError> {
     let repr = arp::Repr {
         operation: arp::Operation::REQUEST,
         sender_mac: link.src,
@@ -89,7 +108,10 @@ pub(crate) fn arp_request(link: Link, own: Ipv4Addr, target: Ipv4Addr) -> Result
 }
 
 /// Returns an ARP reply to a station.
-pub(crate) fn arp_reply(link: Link, own: Ipv4Addr, target: Ipv4Addr) -> Result<Message, WireError> {
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn arp_reply(link: Link, own: Ipv4Addr, target: Ipv4Addr) -> Result<Message, WireError> {
     let repr = arp::Repr {
         operation: arp::Operation::REPLY,
         sender_mac: link.src,
@@ -107,7 +129,10 @@ fn arp_message(link: Link, repr: arp::Repr) -> Result<Message, WireError> {
 }
 
 /// Returns a neighbour solicitation for `target`, to it alone or to its group.
-pub(crate) fn solicitation(link: Link, own: Ipv6Addr, target: Ipv6Addr, to_group: bool) -> Result<Message, WireError> {
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn solicitation(link: Link, own: Ipv6Addr, target: Ipv6Addr, to_group: bool) -> Result<Message, WireError> {
     let repr = ndp::Repr {
         kind: ndp::Kind::NeighborSolicitation,
         flags: ndp::Flags::NONE,
@@ -119,23 +144,32 @@ pub(crate) fn solicitation(link: Link, own: Ipv6Addr, target: Ipv6Addr, to_group
 
 /// Returns a probe for another station that has our address `own` (RFC 4862, 5.4.2). It names no
 /// address of the sender.
-pub(crate) fn probe(link: Link, own: Ipv6Addr) -> Result<Message, WireError> {
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn probe(link: Link, own: Ipv6Addr) -> Result<Message, WireError> {
     let repr =
         ndp::Repr { kind: ndp::Kind::NeighborSolicitation, flags: ndp::Flags::NONE, target: own, link_address: None };
     nd_message(link, Ipv6Addr::UNSPECIFIED, solicited_node(own), repr)
 }
 
-/// Returns a neighbour advertisement of our address `own`.
-pub(crate) fn advertisement(
-    link: Link,
-    own: Ipv6Addr,
-    dst: Ipv6Addr,
-    is_solicited: bool,
-) -> Result<Message, WireError> {
-    let solicited = if is_solicited { ndp::Flags::SOLICITED } else { ndp::Flags::NONE };
+/// Returns a neighbour advertisement of the address `own`.
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn advertisement(link: Link, own: Ipv6Addr, dst: Ipv6Addr, is_solicited: bool) -> Result<Message, WireError> {
+    let flags = if is_solicited { ndp::Flags::SOLICITED } else { ndp::Flags::NONE };
+    advertisement_with(link, own, dst, flags)
+}
+
+/// Returns a neighbour advertisement of the address `own`, with these flags and `OVERRIDE`.
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn advertisement_with(link: Link, own: Ipv6Addr, dst: Ipv6Addr, flags: ndp::Flags) -> Result<Message, WireError> {
     let repr = ndp::Repr {
         kind: ndp::Kind::NeighborAdvertisement,
-        flags: ndp::Flags::OVERRIDE.with(solicited),
+        flags: ndp::Flags::OVERRIDE.with(flags),
         target: own,
         link_address: Some((ndp::OptionType::TARGET_LINK_ADDRESS, link.src)),
     };
@@ -155,13 +189,19 @@ fn nd_message(link: Link, src: Ipv6Addr, dst: Ipv6Addr, repr: ndp::Repr) -> Resu
 }
 
 /// Returns the IPv6 header of a packet with `len` bytes behind it.
-pub(crate) fn v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: IpProtocol, len: usize) -> Result<ipv6::Repr, WireError> {
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: IpProtocol, len: usize) -> Result<ipv6::Repr, WireError> {
     let payload_len = u16::try_from(len).map_err(|_| WireError::BadLength)?;
     Ok(ipv6::Repr { traffic_class: 0, flow_label: 0, payload_len, next_header, hop_limit: HOP_LIMIT, src, dst })
 }
 
 /// Returns the IPv4 header of a packet with `len` bytes behind it, which must not be fragmented.
-pub(crate) fn v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, len: usize) -> Result<ipv4::Repr, WireError> {
+///
+/// # Errors
+/// [`WireError::BufferTooSmall`] if the message is longer than [`MOST`] bytes.
+pub fn v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, len: usize) -> Result<ipv4::Repr, WireError> {
     Ok(ipv4::Repr {
         tos: 0,
         payload_len: u16::try_from(len).map_err(|_| WireError::BadLength)?,
@@ -177,19 +217,22 @@ pub(crate) fn v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, len: usize)
 }
 
 /// Returns the group that a solicitation for this address is sent to (RFC 4291, 2.7.1).
-pub(crate) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+#[must_use]
+pub fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     const PREFIX: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
     Ipv6Addr::from_bits(PREFIX | ip.to_bits() & 0xff_ffff)
 }
 
 /// Returns the MAC address of an IPv6 group (RFC 2464, 7).
-pub(crate) fn group_mac(group: Ipv6Addr) -> MacAddr {
+#[must_use]
+pub fn group_mac(group: Ipv6Addr) -> MacAddr {
     let [.., a, b, c, d] = group.octets();
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
 /// Returns the MAC address by which all stations are asked for `ip`.
-pub(crate) fn everybody(ip: IpAddr) -> MacAddr {
+#[must_use]
+pub fn everybody(ip: IpAddr) -> MacAddr {
     match ip {
         IpAddr::V4(_) => MacAddr::BROADCAST,
         IpAddr::V6(ip) => group_mac(solicited_node(ip)),

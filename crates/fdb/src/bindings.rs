@@ -1,0 +1,464 @@
+//! Bindings: which MAC address has an IP address.
+//!
+//! A binding is from one of four sources. The configuration's and those of owners (clients of the API)
+//! hold until they are removed. *Checked* ones were heard from a port whose guest may claim certain
+//! addresses only; *leased* ones were told by a DHCP server. These two share a limit: each port has its
+//! share ([`Shares`]).
+//!
+//! - **An address is never bound twice.** Whoever claims an address that is bound elsewhere is refused
+//!   and counted. The station that has it is asked; if it does not answer, the address is free for the
+//!   next claim.
+//! - **A quiet station keeps its address.** When a checked binding has not been heard for the ageing time,
+//!   its station is asked, up to [`MOST_QUESTIONS`] times. Only if it does not answer, the binding goes.
+//!   A leased binding ends with its lease.
+//!
+//! This knows no packets and no clock. Workers read it for questions only, so a lock is good enough: a
+//! worker that finds it taken does without ([`Bindings::find`]).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard};
+
+use foldhash::fast::RandomState;
+use straightline_packet::{IgnorePoison, PortIndex};
+use straightline_wire::{MacAddr, VlanId};
+
+use crate::journal::Kept;
+use crate::shares::{Reservation, Share, Shares, WhenFull};
+use crate::sync::{AtomicU64, Ordering};
+
+/// The most questions to a station before its binding goes.
+pub const MOST_QUESTIONS: u8 = 3;
+
+/// The most questions in a second, for the whole table.
+const MOST_ASKED: usize = 256;
+
+/// The most refused claims of a port that make the table ask, in a second.
+const MOST_CHALLENGES: u32 = 8;
+
+/// An IP address in a VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IpKey {
+    /// The VLAN.
+    pub vlan: VlanId,
+    /// The address.
+    pub ip: IpAddr,
+}
+
+/// The way in which a binding became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindingSource {
+    /// The configuration has it.
+    Static,
+    /// A client of the API has added it.
+    Owner,
+    /// It was heard from a port whose claims are checked.
+    Checked,
+    /// A DHCP server has told it, for a number of seconds.
+    Leased {
+        /// The second at which the lease ends.
+        until: u32,
+    },
+}
+
+/// A binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The IP address.
+    pub key: IpKey,
+    /// The MAC address.
+    pub mac: MacAddr,
+    /// The port behind which it is. `None`: the configuration does not say it.
+    pub port: Option<PortIndex>,
+    /// How it became known.
+    pub source: BindingSource,
+    /// The second at which it was last heard; 0 for those that do not age.
+    pub seen: u32,
+    /// The number of questions that were not answered yet.
+    pub asked: u8,
+}
+
+/// A claim: a station says, or a server says, that it has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The IP address.
+    pub key: IpKey,
+    /// The MAC address.
+    pub mac: MacAddr,
+    /// The port behind which it is.
+    pub port: PortIndex,
+    /// The end of the lease, if a server says it.
+    pub until: Option<u32>,
+    /// The port's claims are not checked: this one shows that a known binding is alive, and binds nothing.
+    pub only_known: bool,
+}
+
+/// The outcome of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindOutcome {
+    /// The binding is known.
+    Known,
+    /// The binding is new.
+    Bound,
+    /// The address is bound to another station, or behind another port.
+    Elsewhere,
+    /// The port has no place left.
+    Full,
+    /// The claim counts for known bindings only, and this is none.
+    Unknown,
+    /// Another thread has the table. The claim is not counted.
+    Busy,
+}
+
+/// A change of the bindings that were heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindingChange {
+    /// The binding.
+    pub binding: Binding,
+    /// False: it has gone.
+    pub is_bound: bool,
+}
+
+/// The number of claims and questions so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BindingCounts {
+    /// Bindings that were heard and are known.
+    pub bound: u64,
+    /// Claims of addresses that are bound elsewhere.
+    pub elsewhere: u64,
+    /// Claims of ports without a place.
+    pub full: u64,
+    /// Questions to stations.
+    pub asked: u64,
+    /// Bindings that went because nobody answered, or their lease was over.
+    pub withdrawn: u64,
+}
+
+/// A binding that was heard.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    mac: MacAddr,
+    port: u16,
+    seen: u32,
+    /// The end of the lease; 0 for a checked one.
+    until: u32,
+    asked: u8,
+}
+
+impl Heard {
+    fn binding(self, key: IpKey) -> Binding {
+        let source = if self.until == 0 { BindingSource::Checked } else { BindingSource::Leased { until: self.until } };
+        Binding { key, mac: self.mac, port: Some(PortIndex(self.port)), source, seen: self.seen, asked: self.asked }
+    }
+}
+
+/// A binding that holds until it is removed. There may be 100 000 of them, so it is small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fixed {
+    mac: [u8; 6],
+    port: u16,
+}
+
+/// No port, or one that nobody has.
+const NO_PORT: u16 = u16::MAX;
+
+/// The bindings of a bridge.
+#[derive(Debug)]
+pub struct Bindings {
+    limit: usize,
+    ageing: u32,
+    shares: Shares,
+    changes: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    statics: HashMap<IpKey, MacAddr, RandomState>,
+    /// Those of owners, for each version of IP. The key of version 4 has the VLAN above the address.
+    v4: HashMap<u64, Fixed, RandomState>,
+    v6: HashMap<IpKey, Fixed, RandomState>,
+    heard: HashMap<IpKey, Heard, RandomState>,
+    counts: BindingCounts,
+    /// The challenges of each port in a second.
+    challenges: Vec<(u32, u32)>,
+    journal: Kept<BindingChange>,
+}
+
+impl Bindings {
+    /// Creates a table for at most `limit` bindings that are heard behind `ports`. They are asked for when
+    /// they were not heard for `ageing` seconds.
+    pub fn new(
+        limit: usize,
+        ageing: u32,
+        ports: &[PortIndex],
+        statics: impl IntoIterator<Item = (IpKey, MacAddr)>,
+    ) -> Self {
+        let indices = || ports.iter().map(|port| port.index());
+        let size = indices().map(|index| index + 1).max().unwrap_or(0);
+        let state = State {
+            statics: statics.into_iter().collect(),
+            // A worker that hears a claim allocates nothing.
+            heard: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
+            challenges: vec![(0, 0); size],
+            ..State::default()
+        };
+        let shares = Shares::new(limit, indices(), WhenFull::Refuse);
+        Bindings { limit, ageing: ageing.max(1), shares, changes: AtomicU64::new(0), state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().ignore_poison()
+    }
+
+    /// Takes over what `before` has heard, as far as its port is one of this table and nobody has the
+    /// address otherwise. Bindings of owners are not taken over: their lists are elsewhere.
+    pub fn take_over(&self, before: &Self) {
+        let (heard, counts) = {
+            let state = before.lock();
+            (state.heard.iter().map(|(key, heard)| (*key, *heard)).collect::<Vec<_>>(), state.counts)
+        };
+        let mut state = self.lock();
+        for (key, heard) in heard {
+            let owner = usize::from(heard.port);
+            if state.fixed(key).is_none() && self.shares.reserve(owner) == Reservation::Granted {
+                state.heard.insert(key, heard);
+            }
+        }
+        state.counts = BindingCounts { bound: 0, ..counts };
+        self.shares.continue_counts(&before.shares);
+    }
+
+    /// Returns a binding, to answer for it. `None`: nobody has the address, or another thread has the
+    /// table: this never waits.
+    pub fn find(&self, key: IpKey) -> Option<Binding> {
+        self.state.try_lock().ok()?.find(key)
+    }
+
+    /// Takes a claim. It never waits.
+    pub fn claim(&self, claim: Claim, now: u32) -> BindOutcome {
+        let Ok(mut state) = self.state.try_lock() else { return BindOutcome::Busy };
+        let Claim { key, mac, port, until, only_known } = claim;
+        if let Some(fixed) = state.fixed(key) {
+            if only_known {
+                return BindOutcome::Unknown;
+            }
+            let is_here = fixed.mac == mac && fixed.port.is_none_or(|at| at == port);
+            return if is_here { BindOutcome::Known } else { state.refuse() };
+        }
+        if let Some(known) = state.heard.get_mut(&key) {
+            if known.mac == mac && known.port == port.0 {
+                known.seen = known.seen.max(now);
+                known.asked = 0;
+                known.until = until.unwrap_or(known.until);
+                return BindOutcome::Known;
+            }
+            if only_known {
+                return BindOutcome::Unknown;
+            }
+            // Whoever has it is asked soon, and loses it by not answering.
+            let is_quiet = known.asked == 0;
+            if is_quiet && state.may_challenge(port, now) {
+                if let Some(known) = state.heard.get_mut(&key) {
+                    known.asked = 1;
+                }
+            }
+            return state.refuse();
+        }
+        if only_known {
+            return BindOutcome::Unknown;
+        }
+        if self.shares.reserve(port.index()) != Reservation::Granted {
+            state.counts.full += 1;
+            return BindOutcome::Full;
+        }
+        if state.heard.len() >= self.limit {
+            self.shares.cancel(port.index());
+            return BindOutcome::Full;
+        }
+        let heard = Heard { mac, port: port.0, seen: now, until: until.unwrap_or(0), asked: 0 };
+        state.heard.insert(key, heard);
+        self.note(&mut state, heard.binding(key), true);
+        BindOutcome::Bound
+    }
+
+    /// Ends the lease of an address.
+    pub fn release(&self, key: IpKey, mac: MacAddr) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.heard.get(&key).is_some_and(|heard| heard.mac == mac && heard.until > 0) {
+            self.withdraw(&mut state, key);
+        }
+    }
+
+    /// Withdraws bindings whose time is over, and returns those whose stations must be asked now. Called
+    /// once a second.
+    pub fn tick(&self, now: u32) -> Vec<Binding> {
+        let mut state = self.lock();
+        let mut over = Vec::new();
+        let mut asked = Vec::new();
+        for (key, heard) in &mut state.heard {
+            if heard.until > 0 && now >= heard.until {
+                over.push(*key);
+                continue;
+            }
+            let is_due = heard.asked > 0 || heard.until == 0 && now.saturating_sub(heard.seen) >= self.ageing;
+            if !is_due || asked.len() >= MOST_ASKED {
+                continue;
+            }
+            if heard.asked > MOST_QUESTIONS {
+                over.push(*key);
+                continue;
+            }
+            // The first step of a challenge is not a question yet.
+            heard.asked = heard.asked.max(1) + 1;
+            asked.push(heard.binding(*key));
+        }
+        over.into_iter().for_each(|key| self.withdraw(&mut state, key));
+        state.counts.asked += asked.len() as u64;
+        asked
+    }
+
+    fn withdraw(&self, state: &mut State, key: IpKey) {
+        if let Some(heard) = state.heard.remove(&key) {
+            self.shares.release(heard.port.into());
+            state.counts.withdrawn += 1;
+            self.note(state, heard.binding(key), false);
+        }
+    }
+
+    /// Binds an address for an owner. Returns `false` if it is bound to another station.
+    pub fn set_owned(&self, key: IpKey, mac: MacAddr, port: PortIndex) -> bool {
+        let mut state = self.lock();
+        if state.find(key).is_some_and(|known| known.mac != mac) {
+            state.counts.elsewhere += 1;
+            return false;
+        }
+        if state.statics.contains_key(&key) {
+            return true;
+        }
+        // What was heard here before is now the owner's.
+        if let Some(heard) = state.heard.remove(&key) {
+            self.shares.release(heard.port.into());
+            self.note(&mut state, heard.binding(key), false);
+        }
+        state.put(key, Some(Fixed { mac: mac.0, port: port.0 }));
+        true
+    }
+
+    /// Ends the binding of an owner, if it is that of this station.
+    pub fn remove_owned(&self, key: IpKey, mac: MacAddr) {
+        let mut state = self.lock();
+        if state.owned(key).is_some_and(|fixed| fixed.mac == mac.0) {
+            state.put(key, None);
+        }
+    }
+
+    /// Returns all bindings.
+    pub fn entries(&self) -> Vec<Binding> {
+        let state = self.lock();
+        let statics = state.statics.keys().filter_map(|key| state.find(*key));
+        let v4 = state.v4.keys().filter_map(|key| state.find(unpacked(*key)));
+        let v6 = state.v6.keys().filter_map(|key| state.find(*key));
+        let heard = state.heard.iter().map(|(key, heard)| heard.binding(*key));
+        statics.chain(v4).chain(v6).chain(heard).collect()
+    }
+
+    /// Returns the number of bindings, of claims and of questions.
+    pub fn counts(&self) -> BindingCounts {
+        let state = self.lock();
+        BindingCounts { bound: state.heard.len() as u64, ..state.counts }
+    }
+
+    /// Returns a port's share of the bindings that are heard.
+    pub fn share(&self, port: PortIndex) -> Share {
+        self.shares.get(port.index())
+    }
+
+    /// Keeps changes from now on. Returns the number of those so far.
+    pub fn follow(&self) -> u64 {
+        let mut state = self.lock();
+        state.journal.begin();
+        state.journal.count()
+    }
+
+    /// Returns the changes after the first `since` ones, and the number of all. `None`: some of them are
+    /// not kept any more.
+    pub fn changes(&self, since: u64) -> Option<(Vec<BindingChange>, u64)> {
+        if self.changes.load(Ordering::Acquire) == since {
+            return Some((Vec::new(), since));
+        }
+        let state = self.lock();
+        Some((state.journal.after(since)?, state.journal.count()))
+    }
+
+    fn note(&self, state: &mut State, binding: Binding, is_bound: bool) {
+        state.journal.add(BindingChange { binding, is_bound });
+        self.changes.store(state.journal.count(), Ordering::Release);
+    }
+}
+
+/// Returns the key of an address of version 4 among those of owners.
+fn packed(key: IpKey) -> Option<u64> {
+    match key.ip {
+        IpAddr::V4(ip) => Some(u64::from(key.vlan.get()) << 32 | u64::from(ip.to_bits())),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn unpacked(key: u64) -> IpKey {
+    let [_, _, _, _, a, b, c, d] = key.to_be_bytes();
+    let vlan = u16::try_from(key >> 32).ok().and_then(VlanId::new).unwrap_or_default();
+    IpKey { vlan, ip: [a, b, c, d].into() }
+}
+
+impl State {
+    fn owned(&self, key: IpKey) -> Option<Fixed> {
+        match packed(key) {
+            Some(packed) => self.v4.get(&packed),
+            None => self.v6.get(&key),
+        }
+        .copied()
+    }
+
+    fn put(&mut self, key: IpKey, fixed: Option<Fixed>) {
+        match (packed(key), fixed) {
+            (Some(packed), Some(fixed)) => drop(self.v4.insert(packed, fixed)),
+            (Some(packed), None) => drop(self.v4.remove(&packed)),
+            (None, Some(fixed)) => drop(self.v6.insert(key, fixed)),
+            (None, None) => drop(self.v6.remove(&key)),
+        }
+    }
+
+    /// Returns a binding that holds until it is removed.
+    fn fixed(&self, key: IpKey) -> Option<Binding> {
+        let binding = |mac, port, source| Binding { key, mac, port, source, seen: 0, asked: 0 };
+        if let Some(mac) = self.statics.get(&key) {
+            return Some(binding(*mac, None, BindingSource::Static));
+        }
+        let Fixed { mac, port } = self.owned(key)?;
+        let port = Some(PortIndex(port)).filter(|port| port.0 != NO_PORT);
+        Some(binding(MacAddr(mac), port, BindingSource::Owner))
+    }
+
+    fn find(&self, key: IpKey) -> Option<Binding> {
+        self.fixed(key).or_else(|| self.heard.get(&key).map(|heard| heard.binding(key)))
+    }
+
+    fn refuse(&mut self) -> BindOutcome {
+        self.counts.elsewhere += 1;
+        BindOutcome::Elsewhere
+    }
+
+    /// Returns whether a claim of this port may make the table ask whoever has the address.
+    fn may_challenge(&mut self, port: PortIndex, now: u32) -> bool {
+        let Some((second, count)) = self.challenges.get_mut(port.index()) else { return false };
+        if *second != now {
+            (*second, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= MOST_CHALLENGES
+    }
+}
+
+#[cfg(test)]
+mod tests;
