@@ -19,7 +19,7 @@ pub struct FdbChange {
     pub station: Station,
     /// The port that the change is about: see [`FdbChangeKind`].
     pub port: u16,
-    /// What has happened.
+    /// The kind of change.
     pub kind: FdbChangeKind,
 }
 

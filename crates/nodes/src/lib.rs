@@ -31,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod binding_settings;
 mod bindings;
 mod bridge;
 mod dscp;
@@ -45,7 +46,8 @@ mod source_check;
 mod vlan_in;
 mod vlan_split;
 
-pub use bindings::{BindingAgent, BindingOutputs, BindingPort, BindingSettings, BindingTable, Neighbours};
+pub use binding_settings::{BindingPort, BindingSettings};
+pub use bindings::{BindingAgent, BindingOutputs, BindingTable, Neighbours};
 pub use bridge::{
     Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, SnoopingTable,
     StormLimits, TagForm, VlanRole,

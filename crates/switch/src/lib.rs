@@ -44,6 +44,7 @@ mod default_mac;
 mod descriptors;
 mod domain_graph;
 mod dynamic_port;
+mod entries;
 mod events;
 mod firewall;
 mod flows;

@@ -12,7 +12,7 @@ use straightline_wire::{
 };
 
 use super::table::{BindingTable, Shared, count};
-use super::{BindingPort, BindingSettings};
+use crate::binding_settings::{BindingPort, BindingSettings};
 use crate::bridge::{BridgeTable, Rules};
 use crate::source_check::link_local;
 

@@ -8,8 +8,8 @@ use straightline_fdb::{Binding, BindingSource, Bindings, IpKey};
 use straightline_graph::{NodeControl, Rows, TableView};
 use straightline_wire::VlanId;
 
-use super::BindingSettings;
 use super::outbox::Outbox;
+use crate::binding_settings::BindingSettings;
 
 /// The bindings of a bridge. All workers share them.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct BindingTable {
     second: AtomicU32,
 }
 
-/// What the nodes have done.
+/// Counts of the nodes.
 #[derive(Debug, Default)]
 pub(super) struct BindingCounters {
     /// Questions that were answered.

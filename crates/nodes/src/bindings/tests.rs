@@ -1,4 +1,4 @@
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use straightline_wire::{EtherType, IpProtocol, MacAddr, VlanId, WireError, arp, 
 
 use super::*;
 use crate::bridge::tests::{Source, Taken};
-use crate::{BridgePort, BridgeRules, BridgeTable};
+use crate::{BindingPort, BindingSettings, BridgePort, BridgeRules, BridgeTable};
 
 /// The bridge's own address.
 const OWN: MacAddr = MacAddr([2, 0xff, 0, 0, 0, 0xff]);

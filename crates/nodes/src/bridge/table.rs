@@ -13,7 +13,8 @@ use super::LoopGuard;
 use super::loops::{Loop, Loops, PAUSE};
 use super::member::BridgePort;
 use super::rules::Rules;
-use crate::{BindingSettings, Bridge, SourceCheck};
+use crate::binding_settings::BindingSettings;
+use crate::{Bridge, SourceCheck};
 
 /// The settings of a bridge's table.
 #[derive(Clone, Debug, PartialEq, Eq)]

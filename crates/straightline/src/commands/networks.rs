@@ -63,8 +63,13 @@ pub(crate) fn station(station: &Station) -> anyhow::Result<()> {
 fn change_remotes(asking: &Asking, tunnel: &str, owner: &str, command: &str, remotes: &[IpAddr]) -> anyhow::Result<()> {
     let remotes: Vec<String> = remotes.iter().map(ToString::to_string).collect();
     let request = |remotes: Vec<String>, more| {
-        let (tunnel, owner, command) = (tunnel.to_owned(), owner.to_owned(), command.to_owned());
-        Request::ChangeRemotes(ChangeRemotes { tunnel, owner, command, remotes, more })
+        Request::ChangeRemotes(ChangeRemotes {
+            tunnel: tunnel.to_owned(),
+            owner: owner.to_owned(),
+            command: command.to_owned(),
+            remotes,
+            more,
+        })
     };
     change(asking, remotes, request)
 }
@@ -77,8 +82,13 @@ fn change_stations(
     stations: Vec<NewStation>,
 ) -> anyhow::Result<()> {
     let request = |stations: Vec<NewStation>, more| {
-        let (bridge, owner, command) = (bridge.to_owned(), owner.to_owned(), command.to_owned());
-        Request::ChangeStations(ChangeStations { bridge, owner, command, stations, more })
+        Request::ChangeStations(ChangeStations {
+            bridge: bridge.to_owned(),
+            owner: owner.to_owned(),
+            command: command.to_owned(),
+            stations,
+            more,
+        })
     };
     change(asking, stations, request)
 }

@@ -10,6 +10,7 @@ mod doctor;
 mod events;
 mod firewall;
 mod flow;
+mod hosts;
 mod init;
 mod lab;
 mod logs;

@@ -9,11 +9,11 @@ use straightline_packet::IgnorePoison;
 use straightline_underlay::{RemoteError, Tunnel};
 use straightline_wire::{MacAddr, VlanId};
 
-use super::place::{Ips, Place};
-use super::{Members, Networks, other_tunnel};
+use super::{Members, other_tunnel};
 use crate::Switch;
 use crate::api::{ChangeRemotes, ChangeStations, EntriesChanged, ErrorCode, NewStation, Refusal};
 use crate::config::{Mac, is_name};
+use crate::entries::{Ips, Networks, Place};
 use crate::running::Snapshot;
 
 /// The most remotes of a tunnel that owners may have; the tunnel itself has a limit with those of the

@@ -2,8 +2,9 @@
 
 use straightline_fdb::OwnedTable;
 
+use super::Members;
 use super::change::tunnel;
-use super::{Members, Networks};
+use crate::entries::Networks;
 use crate::running::Snapshot;
 
 impl Networks {

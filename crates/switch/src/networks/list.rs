@@ -7,14 +7,14 @@ use straightline_fdb::{BindingSource, IpKey, OwnedTable, Station};
 use straightline_nodes::BindingTable;
 use straightline_wire::{MacAddr, VlanId};
 
+use super::Members;
 use super::change::tunnel;
-use super::place::Place;
-use super::{Members, Networks};
 use crate::api::{
     Binding, Bindings, BindingsRequest, ErrorCode, OwnedRemote, OwnedStation, Refusal, Remotes, RemotesRequest,
     Stations, StationsRequest,
 };
 use crate::config::Mac;
+use crate::entries::{Networks, Place};
 use crate::running::Snapshot;
 
 impl Networks {

@@ -10,53 +10,24 @@
 mod change;
 mod expire;
 mod list;
-mod place;
 mod subscribe;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use az::SaturatingAs;
 use straightline_api::nearest_first;
-use straightline_fdb::{IpKey, OwnOutcome, OwnedTable, Owners, Station};
+use straightline_fdb::{IpKey, OwnOutcome, OwnedTable, Station};
 use straightline_nodes::{BindingTable, BridgeTable};
 use straightline_packet::PortIndex;
 use straightline_underlay::Tunnel;
 use straightline_wire::VlanId;
 
 use crate::api::{ErrorCode, Refusal};
+use crate::entries::{Networks, Place, PortNames};
 use crate::running::Snapshot;
-use place::{Place, PortNames};
-
-/// The entries of all owners.
-#[derive(Debug)]
-pub(crate) struct Networks {
-    began: Instant,
-    /// A name of this run of the switch.
-    pub(crate) instance: String,
-    owners: Owners,
-    ports: PortNames,
-    /// The remotes of each tunnel, by the name of its port.
-    remotes: BTreeMap<String, OwnedTable<IpAddr, ()>>,
-    /// The stations of each bridge.
-    stations: BTreeMap<String, OwnedTable<Station, Place>>,
-}
-
-impl Default for Networks {
-    fn default() -> Self {
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Networks {
-            began: Instant::now(),
-            instance: format!("{:x}-{:x}", since_epoch.as_nanos(), std::process::id()),
-            owners: Owners::default(),
-            ports: PortNames::default(),
-            remotes: BTreeMap::new(),
-            stations: BTreeMap::new(),
-        }
-    }
-}
 
 /// A bridge while its stations are set.
 struct Members<'a> {

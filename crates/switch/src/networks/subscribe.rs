@@ -262,16 +262,13 @@ impl Subscription {
             let line = match self.pending.front_mut()? {
                 Pending::Line(line) => Some(std::mem::replace(line, NetworkEvent::Other)),
                 Pending::Stations(at, stations) => {
-                    let (bridge, names) = (&self.followed[*at].name, &self.names);
-                    stations.next().map(|entry| station(bridge, names, &entry))
+                    stations.next().map(|entry| station(&self.followed[*at].name, &self.names, &entry))
                 }
                 Pending::Changes(at, changes) => {
-                    let (bridge, names) = (&self.followed[*at].name, &self.names);
-                    changes.next().map(|change| changed(bridge, names, change))
+                    changes.next().map(|change| changed(&self.followed[*at].name, &self.names, change))
                 }
                 Pending::Bindings(at, changes) => {
-                    let (bridge, names) = (&self.followed[*at].name, &self.names);
-                    changes.next().map(|change| binding(bridge, names, &change))
+                    changes.next().map(|change| binding(&self.followed[*at].name, &self.names, &change))
                 }
             };
             let is_last = line.is_none() || matches!(self.pending.front(), Some(Pending::Line(_)));

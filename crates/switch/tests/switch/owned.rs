@@ -46,8 +46,12 @@ fn start(keys: &str) -> Net {
 
 fn remotes(net: &Net, tunnel: &str, command: &str, remotes: &[&str]) -> Result<EntriesChanged, Refusal> {
     let remotes: Vec<String> = remotes.iter().map(|&remote| remote.to_owned()).collect();
-    let (tunnel, command) = (tunnel.to_owned(), command.to_owned());
-    let request = ChangeRemotes { tunnel, command, owner: "evpn".to_owned(), ..ChangeRemotes::default() };
+    let request = ChangeRemotes {
+        tunnel: tunnel.to_owned(),
+        owner: "evpn".to_owned(),
+        command: command.to_owned(),
+        ..ChangeRemotes::default()
+    };
     net.switch.change_remotes(&request, &remotes)
 }
 
@@ -68,8 +72,12 @@ fn stations(
     command: &str,
     stations: &[NewStation],
 ) -> Result<EntriesChanged, Refusal> {
-    let (bridge, owner, command) = (bridge.to_owned(), owner.to_owned(), command.to_owned());
-    let request = ChangeStations { bridge, owner, command, ..ChangeStations::default() };
+    let request = ChangeStations {
+        bridge: bridge.to_owned(),
+        owner: owner.to_owned(),
+        command: command.to_owned(),
+        ..ChangeStations::default()
+    };
     switch.change_stations(&request, stations)
 }
 
@@ -357,7 +365,7 @@ fn a_question_for_a_far_neighbour_is_answered_here() {
     let mut net = start("neighbour-suppression = true\nageing = 1");
     let checked = |net: &Net| {
         let text = text(net.dir.path(), "", "neighbour-suppression = true\nageing = 1");
-        let keys = "allowed-macs = [\"02:00:00:00:00:01\"]\nallowed-ips = [\"10.0.0.1\", \"10.0.0.9\"]\n[port.left]";
+        let keys = "source-check = \"mac\"\nallowed-macs = [\"02:00:00:00:00:01\"]\nallowed-ips = [\"10.0.0.1\", \"10.0.0.9\"]\n[port.left]";
         net.switch.reload(&config(&text.replacen("[port.left]", keys, 1))).expect("a reload");
     };
     checked(&net);

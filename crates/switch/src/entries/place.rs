@@ -4,19 +4,19 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// The place of a station, as its owner says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The port, by its number in [`PortNames`].
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// The remote behind which it is.
-    pub(super) remote: Option<IpAddr>,
+    pub(crate) remote: Option<IpAddr>,
     /// The owner's number of the entry.
-    pub(super) sequence: u32,
-    pub(super) ips: Ips,
+    pub(crate) sequence: u32,
+    pub(crate) ips: Ips,
 }
 
 /// The IP addresses of a station. Most have none or one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ips {
+pub(crate) enum Ips {
     None,
     V4(Ipv4Addr),
     #[expect(clippy::box_collection, reason = "a thin pointer keeps the enum at 16 bytes")]
@@ -24,7 +24,7 @@ pub(super) enum Ips {
 }
 
 impl Ips {
-    pub(super) fn new(ips: Vec<IpAddr>) -> Self {
+    pub(crate) fn new(ips: Vec<IpAddr>) -> Self {
         match ips[..] {
             [] => Ips::None,
             [IpAddr::V4(ip)] => Ips::V4(ip),
@@ -32,7 +32,7 @@ impl Ips {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = IpAddr> {
         let (one, more): (Option<IpAddr>, &[IpAddr]) = match self {
             Ips::None => (None, &[]),
             Ips::V4(ip) => (Some((*ip).into()), &[]),
@@ -44,11 +44,11 @@ impl Ips {
 
 /// The names of the ports that places have, each once.
 #[derive(Debug, Default)]
-pub(super) struct PortNames(Vec<String>);
+pub(crate) struct PortNames(Vec<String>);
 
 impl PortNames {
     /// Returns the number of a name; `None` if there are too many names.
-    pub(super) fn number(&mut self, name: &str) -> Option<u16> {
+    pub(crate) fn number(&mut self, name: &str) -> Option<u16> {
         let at = self.0.iter().position(|known| known == name).unwrap_or(self.0.len());
         let number = u16::try_from(at).ok()?;
         if at == self.0.len() {
@@ -58,7 +58,7 @@ impl PortNames {
     }
 
     /// Returns the name of a number.
-    pub(super) fn name(&self, number: u16) -> &str {
+    pub(crate) fn name(&self, number: u16) -> &str {
         self.0.get(usize::from(number)).map_or("", String::as_str)
     }
 }
