@@ -131,6 +131,8 @@ impl BridgeRig {
         let rules = BridgeRules {
             limit: 256,
             ageing: 300,
+            api_stations: 0,
+            bindings: None,
             statics: Vec::new(),
             loop_protection: false,
             ports: ports.to_vec(),

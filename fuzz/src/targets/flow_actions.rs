@@ -165,6 +165,8 @@ impl Rig {
         let rules = BridgeRules {
             limit: 256,
             ageing: 300,
+            api_stations: 0,
+            bindings: None,
             statics: Vec::new(),
             loop_protection: false,
             ports: (0..PORTS).map(PortIndex).map(BridgePort::plain).collect(),
