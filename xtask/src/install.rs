@@ -17,7 +17,7 @@ use crate::run;
 /// - chromium loads the page of `straightline web`, and prometheus scrapes its metrics.
 /// - ldd, stdbuf and setarch are used too. They are in libc-bin, coreutils and util-linux, which
 ///   every Debian has.
-const PACKAGES: [&str; 18] = [
+const PACKAGES: [&str; 20] = [
     "dpdk",
     "dpdk-dev",
     "openvswitch-switch-dpdk",
