@@ -12,6 +12,9 @@
 //!   its station is asked, up to [`MOST_QUESTIONS`] times. Only if it does not answer, the binding goes.
 //!   A leased binding ends with its lease.
 //!
+//! - **A station that moves here** claims its address while an owner still has it elsewhere. When the
+//!   owner gives it up, the claim counts.
+//!
 //! This knows no packets and no clock. Workers read it for questions only, so a lock is good enough: a
 //! worker that finds it taken does without ([`Bindings::find`]).
 
@@ -32,6 +35,10 @@ pub const MOST_QUESTIONS: u8 = 3;
 
 /// The most questions in a second, for the whole table.
 const MOST_ASKED: usize = 256;
+
+/// The most claims that wait for an owner to give up an address, and the seconds that they wait.
+const MOST_DEFERRED: usize = 256;
+const DEFERRED_S: u32 = 30;
 
 /// The most refused claims of a port that make the table ask, in a second.
 const MOST_CHALLENGES: u32 = 8;
@@ -180,8 +187,12 @@ struct State {
     v6: HashMap<IpKey, Fixed, RandomState>,
     heard: HashMap<IpKey, Heard, RandomState>,
     counts: BindingCounts,
+    /// Claims of stations whose addresses an owner has elsewhere, each with its time: the last ones.
+    deferred: Vec<(Claim, u32)>,
     /// The challenges of each port in a second.
     challenges: Vec<(u32, u32)>,
+    /// The latest second that somebody has told.
+    now: u32,
     journal: Kept<BindingChange>,
 }
 
@@ -200,6 +211,7 @@ impl Bindings {
             statics: statics.into_iter().collect(),
             // A worker that hears a claim allocates nothing.
             heard: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
+            deferred: Vec::with_capacity(MOST_DEFERRED),
             challenges: vec![(0, 0); size],
             ..State::default()
         };
@@ -238,12 +250,16 @@ impl Bindings {
     /// Takes a claim. It never waits.
     pub fn claim(&self, claim: Claim, now: u32) -> BindOutcome {
         let Ok(mut state) = self.state.try_lock() else { return BindOutcome::Busy };
+        state.now = state.now.max(now);
         let Claim { key, mac, port, until, only_known } = claim;
         if let Some(fixed) = state.fixed(key) {
             if only_known {
                 return BindOutcome::Unknown;
             }
             let is_here = fixed.mac == mac && fixed.port.is_none_or(|at| at == port);
+            if !is_here && fixed.mac == mac {
+                state.defer(claim, now);
+            }
             return if is_here { BindOutcome::Known } else { state.refuse() };
         }
         if let Some(known) = state.heard.get_mut(&key) {
@@ -291,9 +307,10 @@ impl Bindings {
     }
 
     /// Withdraws bindings whose time is over, and returns those whose stations must be asked now. Called
-    /// once a second.
+    /// once a second. It never waits: if another thread has the table, the next second does it.
     pub fn tick(&self, now: u32) -> Vec<Binding> {
-        let mut state = self.lock();
+        let Ok(mut state) = self.state.try_lock() else { return Vec::new() };
+        state.now = state.now.max(now);
         let mut over = Vec::new();
         let mut asked = Vec::new();
         for (key, heard) in &mut state.heard {
@@ -350,6 +367,22 @@ impl Bindings {
         let mut state = self.lock();
         if state.owned(key).is_some_and(|fixed| fixed.mac == mac.0) {
             state.put(key, None);
+            self.bind_deferred(&mut state, key, mac);
+        }
+    }
+
+    /// Binds an address that its owner has given up to the same station at the port where it was heard
+    /// last: it has moved here, and says so only once.
+    fn bind_deferred(&self, state: &mut State, key: IpKey, mac: MacAddr) {
+        let Some(at) = state.deferred.iter().position(|(claim, _)| claim.key == key && claim.mac == mac) else {
+            return;
+        };
+        let (Claim { port, until, .. }, now) = state.deferred.swap_remove(at);
+        let is_free = state.heard.len() < self.limit && state.now.saturating_sub(now) < DEFERRED_S;
+        if is_free && self.shares.reserve(port.index()) == Reservation::Granted {
+            let heard = Heard { mac, port: port.0, seen: now, until: until.unwrap_or(0), asked: 0 };
+            state.heard.insert(key, heard);
+            self.note(state, heard.binding(key), true);
         }
     }
 
@@ -442,6 +475,14 @@ impl State {
 
     fn find(&self, key: IpKey) -> Option<Binding> {
         self.fixed(key).or_else(|| self.heard.get(&key).map(|heard| heard.binding(key)))
+    }
+
+    /// Remembers a claim, until the owner gives up the address.
+    fn defer(&mut self, claim: Claim, now: u32) {
+        self.deferred.retain(|(known, seen)| known.key != claim.key && now.saturating_sub(*seen) < DEFERRED_S);
+        if self.deferred.len() < MOST_DEFERRED {
+            self.deferred.push((claim, now));
+        }
     }
 
     fn refuse(&mut self) -> BindOutcome {

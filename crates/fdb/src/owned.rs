@@ -46,17 +46,29 @@ struct OwnerState {
 }
 
 impl Owners {
-    /// Returns the owner of this name; `None` if it is new and there are too many.
+    /// Returns the owner of this name, which is not empty; `None` if it is new and there are too many.
     pub fn named(&mut self, name: &str) -> Option<OwnerId> {
         if let Some(known) = self.find(name) {
             return Some(known);
         }
-        if self.0.len() >= MOST_OWNERS {
-            return None;
+        if let Some(free) = self.0.iter_mut().find(|owner| owner.name.is_empty()) {
+            free.name = name.to_owned();
+        } else if self.0.len() < MOST_OWNERS {
+            let name = name.to_owned();
+            self.0.push(OwnerState { name, attached: 0, epoch: 0, stale: 0, deadlines: Vec::new() });
         }
-        let name = name.to_owned();
-        self.0.push(OwnerState { name, attached: 0, epoch: 0, stale: 0, deadlines: Vec::new() });
-        self.find(self.0.last().map_or("", |owner| &owner.name))
+        self.find(name)
+    }
+
+    /// Forgets the owners that nobody uses: they have no connection, and no entry by the word of
+    /// `has_entries`.
+    pub fn forget_unused(&mut self, has_entries: impl Fn(OwnerId) -> bool) {
+        for (owner, at) in self.0.iter_mut().zip(0..) {
+            if owner.attached == 0 && !has_entries(OwnerId(at)) {
+                owner.name.clear();
+                owner.deadlines.clear();
+            }
+        }
     }
 
     /// Returns the owner of this name, if it is known.

@@ -216,6 +216,11 @@ impl Shares {
         }
     }
 
+    /// Returns the number below which owners have space.
+    pub fn space(&self) -> usize {
+        self.owners.len()
+    }
+
     /// Returns whether there is a share for `owner`.
     pub fn is_member(&self, owner: usize) -> bool {
         self.member(owner).is_some()

@@ -109,6 +109,8 @@ pub enum OwnOutcome {
     Fixed,
     /// There is no place for a further station of owners.
     Full,
+    /// The port is none of this table.
+    NoPort,
 }
 
 /// Places of a table beside those for learned stations.
@@ -245,10 +247,15 @@ impl<P: FdbPort> Fdb<P> {
     /// whoever has them, unless the configuration fixes them.
     pub fn set_ports(&self, ports: &[P]) {
         let mut writer = self.lock();
+        let is_port = |index: usize| ports.iter().any(|port| usize::from(port.index()) == index);
+        let gone: Vec<bool> =
+            (0..self.shares.space()).map(|index| self.shares.is_member(index) && !is_port(index)).collect();
         let is_gone = |station: &Found<'_>| {
-            station.seen() != STATIC && !ports.iter().any(|port| port.index() == self.stations.port(*station))
+            let port = usize::from(self.stations.port(*station));
+            station.seen() != STATIC && gone.get(port).is_some_and(|is_gone| *is_gone)
         };
-        let mut at = 0;
+        // Workers wait for the lock while they learn, so the table is not looked at for nothing.
+        let mut at = if gone.contains(&true) { 0 } else { self.stations.len() };
         while at < self.stations.len() {
             match self.stations.get(at).filter(is_gone) {
                 // Another station may have moved into this slot, so it is looked at again.
@@ -420,6 +427,9 @@ impl<P: FdbPort> Fdb<P> {
     /// does not know which owner has a station: those who call this know it.
     pub fn set_owned(&self, key: Station, port: P) -> OwnOutcome {
         let mut writer = self.lock();
+        if !self.shares.is_member(port.index().into()) {
+            return OwnOutcome::NoPort;
+        }
         let found = self.stations.find(key);
         let seen = found.map(|station| station.seen());
         if seen == Some(STATIC) {

@@ -172,7 +172,7 @@ pub struct Stations {
 }
 
 /// A station that a client adds or deletes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NewStation {
     /// The address.
@@ -192,6 +192,19 @@ pub struct NewStation {
     /// The station's IP addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<String>,
+}
+
+impl Default for NewStation {
+    fn default() -> Self {
+        NewStation {
+            mac: String::new(),
+            vlan: default_vlan(),
+            port: String::new(),
+            remote: None,
+            sequence: 0,
+            ips: Vec::new(),
+        }
+    }
 }
 
 /// The arguments of the request `change-stations`.

@@ -80,6 +80,8 @@ struct Model {
     all: BTreeMap<IpKey, (u8, Known)>,
     now: u32,
     challenges: BTreeMap<u16, (u32, u32)>,
+    /// Claims of the same station elsewhere than its owner says: MAC, port, lease, time.
+    deferred: BTreeMap<IpKey, (u8, u16, Option<u32>, u32)>,
     elsewhere: u64,
 }
 
@@ -106,7 +108,10 @@ impl Model {
                 *end = until.or(*end);
                 BindOutcome::Known
             }
-            Some((_, known)) => {
+            Some((has, known)) => {
+                if matches!(known, Known::Owner { .. }) && *has == mac {
+                    self.deferred.insert(ip, (mac, port, until, now));
+                }
                 if let Known::Heard { asked, .. } = known
                     && *asked == 0
                 {
@@ -124,6 +129,17 @@ impl Model {
                 self.all.insert(ip, (mac, Known::Heard { port, seen: now, until, asked: 0 }));
                 BindOutcome::Bound
             }
+        }
+    }
+
+    /// What a station has claimed here counts when its owner gives it up.
+    fn bind_deferred(&mut self, ip: IpKey, mac: u8) {
+        let Some((_, port, until, seen)) = self.deferred.get(&ip).copied().filter(|claim| claim.0 == mac) else {
+            return;
+        };
+        self.deferred.remove(&ip);
+        if self.now - seen < DEFERRED_S && self.has_place(port) {
+            self.all.insert(ip, (mac, Known::Heard { port, seen, until, asked: 0 }));
         }
     }
 
@@ -197,8 +213,10 @@ proptest! {
                 }
                 Act::Disown { ip, mac: n } => {
                     bindings.remove_owned(key(ip), mac(n));
-                    if model.all.get(&key(ip)).is_some_and(|(has, known)| *has == n && matches!(known, Known::Owner { .. })) {
+                    let is_owned = |(has, known): &(u8, Known)| *has == n && matches!(known, Known::Owner { .. });
+                    if model.all.get(&key(ip)).is_some_and(is_owned) {
                         model.all.remove(&key(ip));
+                        model.bind_deferred(key(ip), n);
                     }
                 }
                 Act::Pass { seconds, answer } => {
@@ -226,6 +244,7 @@ proptest! {
                     // Owners send theirs again.
                     model.all.retain(|_, (_, known)| !matches!(known, Known::Owner { .. }));
                     model.challenges.clear();
+                    model.deferred.clear();
                     told = model.all.iter().filter(|(_, (_, known))| matches!(known, Known::Heard { .. }))
                         .map(|(key, (n, _))| (*key, mac(*n))).collect();
                     since = bindings.follow();

@@ -202,4 +202,10 @@ fn owners_are_limited() {
     let ids: Vec<_> = names.iter().map(|name| owners.named(name).unwrap()).collect();
     assert_eq!((owners.named("more"), owners.named("o3")), (None, Some(ids[3])));
     assert_eq!(owners.name(ids[7]), "o7");
+    // Those with a connection or an entry stay.
+    owners.attach(ids[1], 1000, 0);
+    owners.forget_unused(|owner| owner == ids[2]);
+    let known: Vec<_> = names.iter().filter(|name| owners.find(name).is_some()).collect();
+    assert_eq!(known, ["o1", "o2"]);
+    assert_eq!((owners.named("more"), owners.named("again")), (Some(ids[0]), Some(ids[3])));
 }

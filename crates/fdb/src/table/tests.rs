@@ -356,6 +356,7 @@ mod model {
 
         fn set_owned(&mut self, station: u64, port: PortIndex) -> OwnOutcome {
             match self.known.get(&station) {
+                _ if !self.ports.contains(&port) => OwnOutcome::NoPort,
                 Some((_, Origin::File)) => OwnOutcome::Fixed,
                 Some((_, Origin::Owner)) => {
                     self.known.insert(station, (port, Origin::Owner));

@@ -75,7 +75,10 @@ fn two_hosts_are_joined_by_hand_as_the_page_says() {
         });
         let _stop = Stop(&stop);
         assert_eq!(execute(&fixture, add), "1 added\n".repeat(4));
-        let is_up = |api: &str| execute(&fixture, &format!("straightline ports vx0 --api {api}")).contains("link up");
+        let is_up = |api: &str| {
+            let ports = execute(&fixture, &format!("straightline ports vx0 --json --api {api}"));
+            ports.contains("\"link\":\"up\"")
+        };
         wait_until("the tunnels are up", || is_up("a.sock") && is_up("b.sock"));
         send(&mut vms[0], &question());
         let answer = take(&mut vms[0], 1).remove(0).1;
@@ -92,6 +95,21 @@ fn two_hosts_are_joined_by_hand_as_the_page_says() {
         let shown = execute(&fixture, look);
         let without_age = |text: &str| text.replace("  1 s\n", "  0 s\n").replace("  2 s\n", "  0 s\n");
         assert_eq!(without_age(&shown), printed[0], "{shown}");
+        // A file of more stations than a request holds, and one with a mistake.
+        let line =
+            |n: u32| format!("{{\"mac\":\"02:00:00:00:01:{n:02x}\",\"port\":\"vx0\",\"remote\":\"192.0.2.2\"}}\n");
+        let file: String = (0..200).map(line).collect();
+        fs::write(fixture.path("stations.json"), &file).unwrap();
+        let replace = "station replace lan --file stations.json --owner file2 --api a.sock";
+        assert_eq!(execute(&fixture, &format!("straightline {replace}")), "200 added\n");
+        fs::write(fixture.path("stations.json"), file.replace(":01:63", ":01:62")).unwrap();
+        let words: Vec<_> = replace.split(' ').collect();
+        let done = fixture.execute(&words);
+        assert!(done.code == Some(1) && done.err.contains("station 99 (02:00:00:00:01:62): named twice"), "{done:?}");
+        assert_eq!(
+            execute(&fixture, &format!("straightline {}", replace.replace("stations.json", "/dev/null"))),
+            "200 deleted\n"
+        );
         assert_eq!(execute(&fixture, delete), "1 deleted\n".repeat(2));
         let left = execute(&fixture, "straightline remote list vx0 --api a.sock");
         assert_eq!(left, "vx0: no remotes\n");

@@ -1,10 +1,11 @@
 //! Changes of entries by clients: checked as a whole, then set.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use straightline_api::nearest_first;
-use straightline_fdb::{Newer, OwnedCommand, OwnedConflict, OwnedPlan, OwnerId, Station};
+use straightline_fdb::{Newer, OwnedCommand, OwnedConflict, OwnedPlan, OwnedTable, OwnerId, Station};
 use straightline_packet::IgnorePoison;
 use straightline_underlay::{RemoteError, Tunnel};
 use straightline_wire::{MacAddr, VlanId};
@@ -57,6 +58,14 @@ impl Networks {
             let error = format!("owner {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -, and not \"file\"");
             return Err(Refusal::new(ErrorCode::BadRequest, error));
         }
+        if let Some(owner) = self.owners.named(name) {
+            return Ok(owner);
+        }
+        // Names of clients that have come and gone make place.
+        let remotes = self.remotes.values().flat_map(OwnedTable::iter).map(|(_, row)| row.owner);
+        let stations = self.stations.values().flat_map(OwnedTable::iter).map(|(_, row)| row.owner);
+        let used: BTreeSet<OwnerId> = remotes.chain(stations).collect();
+        self.owners.forget_unused(|owner| used.contains(&owner));
         let too_many = || Refusal::new(ErrorCode::Busy, format!("owner {name:?}: too many owners; use a known one"));
         self.owners.named(name).ok_or_else(too_many)
     }
@@ -103,7 +112,9 @@ impl Networks {
             let at = plan.add.get(place).copied().unwrap_or(0);
             refused(at, &remotes[at], &error.to_string())
         })?;
-        self.forget_stations_behind(now, name, &plan.delete);
+        // One that the file has by now stays.
+        let gone: Vec<_> = plan.delete.iter().copied().filter(|remote| !tunnel.has_remote(*remote)).collect();
+        self.forget_stations_behind(now, name, &gone);
         let answer = answer(&plan);
         let epoch = self.owners.epoch(owner);
         self.remotes.entry(name.clone()).or_default().apply(owner, epoch, &plan, entries);

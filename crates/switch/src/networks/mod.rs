@@ -111,7 +111,7 @@ impl<'a> Members<'a> {
                 }
                 true
             }
-            OwnOutcome::Fixed | OwnOutcome::Full => {
+            OwnOutcome::Fixed | OwnOutcome::Full | OwnOutcome::NoPort => {
                 if let Some(tunnel) = &member.tunnel {
                     tunnel.remove_owned(Member::inner(tunnel, station));
                 }

@@ -105,7 +105,7 @@ fn two_guests_reach_each_other_by_what_a_client_has_added() {
     let from_b = frame(mac(1), mac(2), 100, 2);
     // Without a remote, nothing leaves.
     send(&mut net.a, &from_a);
-    nothing(&mut net.b);
+    wait_until("a drop", || net.port("t1").drops.get("link-down") == Some(&1));
     join(&net);
     // Guest C would see a flood.
     let mut c = straightline_guest::Guest::connect(&net.dir.path().join("c"), &Default::default()).expect("a guest");
@@ -433,4 +433,54 @@ fn a_question_for_a_far_neighbour_is_answered_here() {
     let gone = [station(2, "", None)];
     stations(&net.switch, "one", "evpn", "delete", &gone).expect("a change");
     assert_eq!(bindings().expect("bindings").total, 1);
+}
+
+/// Returns a station by its number.
+fn numbered(number: u32) -> NewStation {
+    let [a, b, c, d] = number.to_be_bytes();
+    NewStation {
+        mac: MacAddr([2, 1, a, b, c, d]).to_string(),
+        ips: vec![format!("10.{b}.{c}.{d}")],
+        ..station(0, "t1", Some("192.0.2.2"))
+    }
+}
+
+#[test]
+fn a_hundred_thousand_stations_are_one_transaction() {
+    const COUNT: u32 = 100_000;
+    let net = start("api-stations = 100000\nneighbour-suppression = true");
+    remotes(&net, "t1", "add", &["192.0.2.2"]).expect("a change");
+    let mut all: Vec<_> = (0..COUNT).map(numbered).collect();
+    let done = stations(&net.switch, "one", "evpn", "replace", &all).expect("a change");
+    assert_eq!(done.added, COUNT.into());
+    // The same again confirms all, and one more is too many.
+    assert_eq!(stations(&net.switch, "one", "evpn", "replace", &all), Ok(EntriesChanged::default()));
+    all.push(numbered(COUNT));
+    let refusal = stations(&net.switch, "one", "evpn", "replace", &all).expect_err("a refusal");
+    assert_eq!(refusal.index, Some(COUNT.into()));
+    // Pages have each station once, all of them active.
+    let mut request = StationsRequest { limit: StationsRequest::MOST, ..StationsRequest::new("one") };
+    let mut seen = 0;
+    loop {
+        let page = net.switch.source().stations(&request).expect("the stations");
+        assert!(page.stations.iter().all(|station| station.active && station.confirmed));
+        assert!(page.stations.is_sorted_by_key(|station| station.mac.clone()));
+        seen += page.stations.len();
+        match page.next {
+            Some(_) => request.after = page.next,
+            None => break,
+        }
+    }
+    assert_eq!(seen, COUNT as usize);
+    let some = |limit| net.switch.source().bindings(&BindingsRequest { limit, ..BindingsRequest::default() });
+    assert_eq!(some(3).expect("bindings").total, COUNT.into());
+    // A reload keeps them, and the remote takes them with it.
+    reload(&net, "", "api-stations = 100000\nneighbour-suppression = true\nageing = 60");
+    let last = StationsRequest { limit: 1, after: request.after, ..request };
+    assert!(net.switch.source().stations(&last).expect("a station").stations[0].active);
+    remotes(&net, "t1", "delete", &["192.0.2.2"]).expect("a change");
+    assert_eq!(
+        (net.switch.source().stations(&last).expect("stations").total, some(1).expect("bindings").total),
+        (0, 0)
+    );
 }

@@ -310,6 +310,9 @@ impl Node for Encap {
         if self.tunnel.is_set_down() {
             return packets.drop_at(self.tunnel.port, batch.ids(), Reason::SetDown);
         }
+        if self.tunnel.paths.load(packets).is_empty() {
+            return packets.drop_at(self.tunnel.port, batch.ids(), Reason::LinkDown);
+        }
         let selected;
         let batch = if self.tunnel.is_selective {
             selected = self.select(packets, batch);

@@ -144,6 +144,7 @@ impl Tunnel {
         if kept.iter().count() < before.iter().count() {
             stations.set_remotes(&kept.indices().collect::<Vec<_>>());
             publish(kept);
+            remove.iter().for_each(|remote| self.underlay.forget_tunnel_to(*remote, self));
         }
         if !fresh.is_empty() {
             stations.set_remotes(&after.indices().collect::<Vec<_>>());

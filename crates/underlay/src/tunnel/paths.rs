@@ -97,6 +97,11 @@ impl Paths {
         self.list.iter().flatten().map(|path| &**path)
     }
 
+    /// Returns whether there is no remote.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
     /// Returns the address of a remote.
     pub(crate) fn address(&self, RemoteIndex(index): RemoteIndex) -> Option<IpAddr> {
         self.get(index).map(|path| path.remote)

@@ -129,7 +129,7 @@ impl Tunnel {
         }
         let mut silent: Vec<IpAddr> = Vec::new();
         let paths = self.paths.now();
-        if paths.iter().next().is_none() {
+        if paths.is_empty() {
             let reason = "it has no remote yet; a client of the API adds some";
             return Some(Down::new(DownCause::NoRemote, reason));
         }

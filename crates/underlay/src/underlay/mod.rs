@@ -248,6 +248,18 @@ impl Underlay {
         }
     }
 
+    /// Forgets a tunnel under a remote, if it has the remote no more.
+    pub(crate) fn forget_tunnel_to(&self, remote: IpAddr, tunnel: &Arc<Tunnel>) {
+        if tunnel.has_remote(remote) {
+            return;
+        }
+        let mut tunnels = self.tunnels();
+        if let Some(known) = tunnels.get_mut(&remote) {
+            known.retain(|other| other.as_ptr() != Arc::as_ptr(tunnel));
+        }
+        tunnels.retain(|_, known| !known.is_empty());
+    }
+
     /// Returns the number of times that a tunnel's remotes have changed.
     #[inline]
     pub(crate) fn remote_changes(&self) -> u64 {
