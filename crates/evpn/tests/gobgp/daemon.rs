@@ -1,0 +1,142 @@
+//! GoBGP daemons on addresses of the loopback interface that are this process's own.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use straightline_evpn::Route;
+use straightline_evpn::gobgp::{Address, Event, Events, GoBgp};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// The AS of all daemons.
+pub(crate) const ASN: u32 = 65000;
+
+/// The time limit of each wait.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Returns the programs to test: Debian's, and those that `STRAIGHTLINE_GOBGPD` names, separated by
+/// colons. Says so if there is none.
+pub(crate) fn programs(test: &str) -> Vec<PathBuf> {
+    let mut programs: Vec<PathBuf> = std::env::var_os("STRAIGHTLINE_GOBGPD")
+        .map(|paths| std::env::split_paths(&paths).collect())
+        .unwrap_or_default();
+    let debian = Path::new("/usr/bin/gobgpd");
+    if debian.exists() {
+        programs.push(debian.to_owned());
+    }
+    if programs.is_empty() {
+        let _ = writeln!(std::io::stdout(), "\nskipped {test}: there is no gobgpd (apt-get install gobgpd)");
+    }
+    programs
+}
+
+/// A daemon, with a neighbour.
+pub(crate) struct Daemon {
+    child: Child,
+    folder: TempDir,
+    api: Address,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+thread_local! {
+    /// A number of this test: each test has a thread.
+    static TEST: u8 = {
+        static NEXT: AtomicU8 = AtomicU8::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// Returns an address of this process and test.
+pub(crate) fn address(host: u8) -> String {
+    let [.., a, b] = std::process::id().to_be_bytes();
+    format!("127.{}.{b}.{}", 1 + a % 250, TEST.with(|test| 10 * test + host))
+}
+
+impl Daemon {
+    /// Starts a daemon at the address `own`, with these neighbours.
+    pub(crate) fn start(program: &Path, own: u8, others: &[u8]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = address(own);
+        let mut text = format!(
+            "[global.config]\nas = {ASN}\nrouter-id = \"{own}\"\nport = 1790\nlocal-address-list = [\"{own}\"]\n"
+        );
+        for other in others {
+            let other = address(*other);
+            let _ = write!(
+                text,
+                "[[neighbors]]\n[neighbors.config]\npeer-as = {ASN}\nneighbor-address = \"{other}\"\n\
+                 [neighbors.transport.config]\nlocal-address = \"{own}\"\nremote-port = 1790\n\
+                 [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
+                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"l2vpn-evpn\"\n"
+            );
+        }
+        let config = folder.path().join("gobgpd.toml");
+        fs::write(&config, text).expect("a file");
+        let socket = folder.path().join("api.sock");
+        let log = File::create(folder.path().join("log")).expect("a file");
+        let child = Command::new(program)
+            .arg("-f")
+            .arg(&config)
+            .args(["--pprof-disable", "--log-plain", "--api-hosts"])
+            .arg(format!("unix://{}", socket.display()))
+            .stdout(log.try_clone().expect("a descriptor"))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .expect("gobgpd starts");
+        Self { child, folder, api: Address::Unix(socket) }
+    }
+
+    /// Connects once the daemon listens.
+    pub(crate) async fn connect(&self) -> GoBgp {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match GoBgp::connect(&self.api).await {
+                // Its AS is set once it has read its configuration.
+                Ok(gobgp) if gobgp.asn() == ASN => return gobgp,
+                Err(error) if Instant::now() > deadline => panic!("{error}\n{}", self.log()),
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    /// Returns the daemon's log.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+/// Waits for an event that `wanted` accepts.
+pub(crate) async fn until<T>(events: &mut Events, what: &str, mut wanted: impl FnMut(Event) -> Option<T>) -> T {
+    let wait = async {
+        loop {
+            for event in events.next().await.expect("the watch goes on") {
+                if let Some(found) = wanted(event) {
+                    return found;
+                }
+            }
+        }
+    };
+    timeout(LIMIT, wait).await.unwrap_or_else(|_| panic!("{what} did not come"))
+}
+
+/// Returns the routes of a daemon's table.
+pub(crate) async fn table(gobgp: &GoBgp) -> Vec<Route> {
+    let mut routes = Vec::new();
+    let take = |told| match told {
+        straightline_evpn::gobgp::Told::Route(route) => routes.push(route),
+        other => panic!("{other:?}"),
+    };
+    gobgp.list(take).await.expect("a table");
+    routes
+}

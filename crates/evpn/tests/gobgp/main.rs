@@ -1,0 +1,205 @@
+//! What a real GoBGP does with routes of type 2 and their sequence numbers. `src/lib.rs` explains what
+//! follows for the process.
+
+mod daemon;
+
+use std::path::Path;
+
+use daemon::{ASN, Daemon, address, programs, table, until};
+use straightline_evpn::gobgp::{CallError, Event, GoBgp, Told, Version};
+use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Route, RouteKey, Target, VXLAN};
+use straightline_wire::MacAddr;
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 7]);
+const VNI: u32 = 0x0102_03;
+
+/// Returns host `host`'s route of type 2 for `MAC`.
+fn station(host: u8, sequence: u32, vni: u32) -> Route {
+    let router = address(host).parse().expect("an address");
+    Route {
+        key: RouteKey::Station {
+            rd: Distinguisher::of_router(router, (vni & 0xffff) as u16),
+            tag: 0,
+            mac: MAC,
+            ip: Some("10.0.0.7".parse().expect("an address")),
+        },
+        next_hop: router.into(),
+        label: vni,
+        has_segment: false,
+        targets: vec![Target::of_vni(ASN, vni), "192.0.2.1:5".parse().expect("a target"), Target::of_vni(70000, 1)],
+        encapsulations: vec![VXLAN],
+        mobility: Mobility { sticky: false, sequence },
+        pmsi: None,
+    }
+}
+
+fn flood(host: u8) -> Route {
+    let route = station(host, 0, VNI);
+    let origin = route.next_hop;
+    let pmsi = Some(Pmsi { kind: INGRESS_REPLICATION, label: VNI });
+    // The encoded NLRI of this type has no label.
+    Route { key: RouteKey::Flood { rd: route.key.rd(), tag: 7, origin }, label: 0, pmsi, ..route }
+}
+
+/// All checks use one pair of daemons, because a session takes GoBGP some seconds.
+#[test]
+fn gobgp() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for program in programs("gobgp") {
+        runtime.block_on(async {
+            let ([one, _two], [here, there]) = pair(&program).await;
+            routes_arrive_as_they_were_sent(&here, &there).await;
+            gobgp_checks_sequence_numbers(&here, &there).await;
+            version_3_mixes_networks(&here, &there).await;
+            a_better_remote_route_leaves_ours_in_place(&here, &there).await;
+            the_end_of_a_neighbour_withdraws_its_routes(one, &here, &there).await;
+        });
+    }
+}
+
+/// Deletes the routes that a check has left, and waits until both tables are empty.
+async fn clear(gobgp: [&GoBgp; 2]) {
+    for one in gobgp {
+        for route in table(one).await {
+            one.delete(&route.key).await.expect("it is deleted");
+        }
+    }
+    for one in gobgp {
+        until_table(one, "an empty table", |routes| routes.is_empty()).await;
+    }
+}
+
+/// Starts two neighbours. Returns their connections once their session is up.
+async fn pair(program: &Path) -> ([Daemon; 2], [GoBgp; 2]) {
+    let daemons = [Daemon::start(program, 1, &[2]), Daemon::start(program, 2, &[1])];
+    let gobgp = [daemons[0].connect().await, daemons[1].connect().await];
+    for gobgp in &gobgp {
+        let mut events = gobgp.watch().await.expect("a watch");
+        until(&mut events, "the session", |event| match event {
+            Event::Neighbour(neighbour) => neighbour.is_up.then_some(()),
+            _ => None,
+        })
+        .await;
+    }
+    (daemons, gobgp)
+}
+
+/// Waits until `gobgp`'s table has a route that `wanted` accepts.
+async fn until_table(gobgp: &GoBgp, what: &str, wanted: impl Fn(&[Route]) -> bool) -> Vec<Route> {
+    let deadline = std::time::Instant::now() + daemon::LIMIT;
+    loop {
+        let routes = table(gobgp).await;
+        if wanted(&routes) {
+            return routes;
+        }
+        assert!(std::time::Instant::now() < deadline, "{what} did not come: {routes:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// Both versions take the routes as bytes, tell them to the neighbour, and tell all of them back.
+async fn routes_arrive_as_they_were_sent(here: &GoBgp, there: &GoBgp) {
+    let mut events = there.watch().await.expect("a watch");
+    until(&mut events, "the beginning", |event| (event == Event::Began).then_some(())).await;
+    let sticky = Route { mobility: Mobility { sticky: true, sequence: 0 }, ..station(1, 0, VNI) };
+    for sent in [station(1, 5, VNI), flood(1), sticky] {
+        here.add(&sent).await.expect("it is taken");
+        let told = until(&mut events, "the route", |event| match event {
+            Event::Path(told) => Some(told),
+            _ => None,
+        })
+        .await;
+        assert_eq!(told, Told::Route(sent.clone()), "{:?}", here.version());
+        assert!(table(there).await.contains(&sent));
+        here.delete(&sent.key).await.expect("it is deleted");
+        until(&mut events, "the withdrawal", |event| (event == Event::Path(Told::Withdrawn(sent.key))).then_some(()))
+            .await;
+        assert_eq!(table(here).await, []);
+    }
+    // Deleting what is not there is no error.
+    here.delete(&flood(1).key).await.expect("it is not there");
+    clear([here, there]).await;
+}
+
+/// GoBGP checks the sequence number against the highest one that it knows of the station. It refuses a
+/// lower one, and adds the community to a path without one.
+async fn gobgp_checks_sequence_numbers(here: &GoBgp, there: &GoBgp) {
+    there.add(&station(2, 4, VNI)).await.expect("the first one is taken");
+    until_table(here, "the remote route", |routes| routes.len() == 1).await;
+
+    // Lower than that of the other host, or equal to it: refused. The table stays.
+    for sequence in [1, 4] {
+        let refused = here.add(&station(1, sequence, VNI)).await;
+        let why = refused.expect_err("a number that is too low").to_string();
+        assert!(why.contains("invalid MAC mobility sequence number"), "{why}");
+    }
+    assert_eq!(table(here).await.len(), 1);
+
+    // Higher: taken as it is. The remote route stays in the table beside it.
+    here.add(&station(1, 9, VNI)).await.expect("a higher number");
+    let routes = until_table(here, "both routes", |routes| routes.len() == 2).await;
+    assert!(routes.contains(&station(1, 9, VNI)) && routes.contains(&station(2, 4, VNI)), "{routes:?}");
+
+    // Of our own path, an equal number is taken, and a lower one is refused.
+    here.add(&station(1, 9, VNI)).await.expect("the same again");
+    assert!(here.add(&station(1, 8, VNI)).await.is_err());
+
+    // Without the community (our 0), GoBGP adds it with its own idea of the number.
+    here.add(&station(1, 0, VNI)).await.expect("without a number");
+    until_table(here, "GoBGP's number", |routes| routes.contains(&station(1, 9, VNI))).await;
+    here.delete(&station(1, 0, VNI).key).await.expect("it is deleted");
+    here.add(&station(1, 0, VNI)).await.expect("without a number");
+    until_table(here, "one more than the remote's", |routes| routes.contains(&station(1, 5, VNI))).await;
+    clear([here, there]).await;
+}
+
+/// A station of another network has its own numbers in version 4. Version 3 mixes them.
+async fn version_3_mixes_networks(here: &GoBgp, there: &GoBgp) {
+    // The targets of both routes differ, except those that are in all of them: take these away.
+    let only = |route: Route| Route { targets: route.targets[..1].to_vec(), ..route };
+    there.add(&only(station(2, 4, 77))).await.expect("the first one is taken");
+    until_table(here, "the remote route", |routes| routes.len() == 1).await;
+    let answer = here.add(&only(station(1, 1, VNI))).await;
+    match here.version() {
+        Version::V3 => assert!(matches!(answer, Err(CallError::Refused { .. })), "{answer:?}"),
+        Version::V4 => answer.expect("another network"),
+    }
+    // Without a number, both take the path.
+    here.add(&only(station(1, 0, VNI))).await.expect("without a number");
+    clear([here, there]).await;
+}
+
+/// With an Ethernet segment of ten zero bytes, GoBGP neither withdraws nor hides our path when a
+/// better one comes: to withdraw it is up to us.
+async fn a_better_remote_route_leaves_ours_in_place(here: &GoBgp, there: &GoBgp) {
+    here.add(&station(1, 1, VNI)).await.expect("the first one is taken");
+    until_table(there, "our route", |routes| routes.len() == 1).await;
+    let mut events = there.watch().await.expect("a watch");
+    until(&mut events, "the beginning", |event| (event == Event::Began).then_some(())).await;
+    there.add(&station(2, 2, VNI)).await.expect("a higher number");
+    let routes = until_table(here, "the remote route", |routes| routes.len() == 2).await;
+    assert!(routes.contains(&station(1, 1, VNI)), "{routes:?}");
+    // A third route comes behind both. Until it is there, no withdrawal of ours has come.
+    here.add(&flood(1)).await.expect("it is taken");
+    until(&mut events, "the third route", |event| match event {
+        Event::Path(Told::Withdrawn(key)) => panic!("{key} is withdrawn"),
+        Event::Path(Told::Route(route)) => (route == flood(1)).then_some(()),
+        _ => None,
+    })
+    .await;
+    assert_eq!(table(there).await.len(), 3);
+    clear([here, there]).await;
+}
+
+/// The end of a daemon ends the watch of its neighbour's routes with withdrawals.
+async fn the_end_of_a_neighbour_withdraws_its_routes(one: Daemon, here: &GoBgp, there: &GoBgp) {
+    here.add(&station(1, 0, VNI)).await.expect("it is taken");
+    until_table(there, "the route", |routes| routes.len() == 1).await;
+    let mut events = there.watch().await.expect("a watch");
+    until(&mut events, "the beginning", |event| (event == Event::Began).then_some(())).await;
+    drop(one);
+    let key = station(1, 0, VNI).key;
+    until(&mut events, "the withdrawal", |event| (event == Event::Path(Told::Withdrawn(key))).then_some(())).await;
+    // The connection to the dead daemon tells it.
+    assert!(here.add(&flood(1)).await.is_err());
+}
