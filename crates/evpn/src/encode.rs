@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use az::CheckedCast;
 
-use crate::route::{INGRESS_REPLICATION, Pmsi, Route, RouteKey};
+use crate::route::{Pmsi, Route, RouteKey};
 
 /// Flags of an attribute (RFC 4271 section 4.3).
 const OPTIONAL: u8 = 0x80;
@@ -80,8 +80,8 @@ pub(crate) fn attributes(route: &Route) -> Vec<Vec<u8>> {
 
 /// Returns the PMSI tunnel of ingress replication (RFC 8365 section 5.1.3: the whole label is the VNI).
 fn tunnel(pmsi: Pmsi, host: IpAddr) -> Vec<u8> {
-    let kind = pmsi.kind.checked_cast().unwrap_or(INGRESS_REPLICATION as u8);
-    let mut value = vec![0, kind];
+    // Attributes of other types are not sent.
+    let mut value = vec![0, pmsi.kind.checked_cast().unwrap_or(u8::MAX)];
     value.extend(label24(pmsi.label));
     octets(&mut value, host);
     value
@@ -133,7 +133,7 @@ mod tests {
     use straightline_wire::MacAddr;
 
     use super::*;
-    use crate::route::{Distinguisher, Mobility, Target, VXLAN};
+    use crate::route::{Distinguisher, INGRESS_REPLICATION, Mobility, Target, VXLAN};
 
     /// The bytes of RFC 7432's figures, written by hand.
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             targets: vec![Target::of_vni(65000, 10010)],
             encapsulations: vec![VXLAN],
             mobility: Mobility { sticky: true, sequence: 3 },
-            pmsi: Some(Pmsi { kind: INGRESS_REPLICATION, label: 0x0102_03 }),
+            pmsi: Some(Pmsi { kind: INGRESS_REPLICATION, label: 0x0001_0203 }),
         };
         let attributes = attributes(&route);
         assert_eq!(attributes[0], [0x40, 1, 1, 0]);

@@ -2,6 +2,7 @@
 
 mod encode;
 pub mod gobgp;
+pub mod machine;
 mod route;
 
 pub use route::{

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 /// The layer of each crate. A crate imports crates of lower layers only.
-const LAYERS: [(&str, u8); 26] = [
+const LAYERS: [(&str, u8); 27] = [
     ("simd", 0),
     // The library for C: no crate of the workspace imports it.
     ("simd-c", 1),
@@ -30,6 +30,7 @@ const LAYERS: [(&str, u8); 26] = [
     // A process of its own, which knows a switch by its API only.
     ("web", 5),
     ("top", 5),
+    ("evpn", 5),
     // The driver half: it knows no switch.
     ("guest", 5),
     ("nodes", 4),

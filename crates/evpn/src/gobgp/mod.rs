@@ -114,7 +114,7 @@ pub struct Neighbour {
     pub is_up: bool,
 }
 
-/// What GoBGP tells without being asked.
+/// News of GoBGP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A path has changed.

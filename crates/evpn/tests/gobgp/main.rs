@@ -1,4 +1,4 @@
-//! What a real GoBGP does with routes of type 2 and their sequence numbers. `src/lib.rs` explains what
+//! The behaviour of a real GoBGP with routes of type 2 and their sequence numbers. `src/lib.rs` explains what
 //! follows for the process.
 
 mod daemon;
@@ -11,7 +11,7 @@ use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Rout
 use straightline_wire::MacAddr;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 7]);
-const VNI: u32 = 0x0102_03;
+const VNI: u32 = 0x0001_0203;
 
 /// Returns host `host`'s route of type 2 for `MAC`.
 fn station(host: u8, sequence: u32, vni: u32) -> Route {

@@ -1,0 +1,104 @@
+//! The state of one broadcast domain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use straightline_wire::MacAddr;
+
+use super::settings::Domain;
+use super::station::Station;
+use crate::route::{Pmsi, Route, RouteKey, VXLAN};
+use crate::{INGRESS_REPLICATION, Mobility};
+
+/// A host that wants floods.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flood {
+    pub(crate) next_hop: IpAddr,
+    pub(crate) listing: u64,
+}
+
+/// A domain with its stations.
+#[derive(Clone, Debug)]
+pub(crate) struct DomainState {
+    pub(crate) settings: Domain,
+    pub(crate) stations: BTreeMap<MacAddr, Station>,
+    /// Received routes of type 3.
+    pub(crate) floods: BTreeMap<RouteKey, Flood>,
+    addresses: BTreeMap<IpAddr, Holders>,
+}
+
+/// The stations that say that an address is theirs.
+#[derive(Clone, Debug)]
+struct Holders {
+    /// The first one.
+    holder: MacAddr,
+    all: BTreeSet<MacAddr>,
+}
+
+impl DomainState {
+    pub(crate) fn new(settings: Domain) -> Self {
+        Self { settings, stations: BTreeMap::new(), floods: BTreeMap::new(), addresses: BTreeMap::new() }
+    }
+
+    /// Returns whether this host wants floods.
+    pub(crate) fn floods_to(&self, host: IpAddr) -> bool {
+        self.floods.values().any(|flood| flood.next_hop == host)
+    }
+
+    /// Returns the key of the own route of type 3.
+    pub(crate) fn own_flood(&self) -> RouteKey {
+        let Domain { rd, tag, own, .. } = self.settings;
+        RouteKey::Flood { rd, tag, origin: own }
+    }
+
+    /// Returns the own route with this key.
+    pub(crate) fn own_route(&self, key: RouteKey) -> Route {
+        let Domain { own, vni, export, .. } = &self.settings;
+        let mut route = Route {
+            key,
+            next_hop: *own,
+            label: 0,
+            has_segment: false,
+            targets: export.clone(),
+            encapsulations: vec![VXLAN],
+            mobility: Mobility::default(),
+            pmsi: None,
+        };
+        match key {
+            RouteKey::Flood { .. } => route.pmsi = Some(Pmsi { kind: INGRESS_REPLICATION, label: *vni }),
+            RouteKey::Station { mac, .. } => {
+                route.label = *vni;
+                route.mobility = self.stations.get(&mac).map(Station::mobility).unwrap_or_default();
+            }
+        }
+        route
+    }
+
+    /// Returns whether `mac` was the first station to have this address.
+    pub(crate) fn holds(&self, mac: MacAddr, ip: IpAddr) -> bool {
+        self.addresses.get(&ip).is_some_and(|holders| holders.holder == mac)
+    }
+
+    /// Notes the addresses that `mac` says are its own now. Returns stations that got an address by
+    /// this.
+    pub(crate) fn mention(&mut self, mac: MacAddr, before: &BTreeSet<IpAddr>, now: &BTreeSet<IpAddr>) -> Vec<MacAddr> {
+        let mut heirs = Vec::new();
+        for ip in before.difference(now) {
+            let Some(holders) = self.addresses.get_mut(ip) else { continue };
+            holders.all.remove(&mac);
+            match holders.all.first() {
+                None => drop(self.addresses.remove(ip)),
+                Some(first) if holders.holder == mac => {
+                    holders.holder = *first;
+                    heirs.push(*first);
+                }
+                Some(_) => {}
+            }
+        }
+        for ip in now.difference(before) {
+            let new = || Holders { holder: mac, all: BTreeSet::new() };
+            self.addresses.entry(*ip).or_insert_with(new).all.insert(mac);
+        }
+        heirs
+    }
+}

@@ -1,0 +1,213 @@
+//! Facts from GoBGP: routes of other hosts, and the echo of own paths.
+
+use std::time::Duration;
+
+use straightline_wire::MacAddr;
+
+use super::check::check;
+use super::counters::Refusal;
+use super::domain::Flood;
+use super::station::RemoteRoute;
+use super::{Change, Machine};
+use crate::gobgp::Told;
+use crate::route::{Route, RouteKey};
+
+impl Machine {
+    /// GoBGP's whole table is told from now on.
+    pub fn begin_routes(&mut self) {
+        self.routes_until = None;
+        self.route_listing += 1;
+        self.listed.clear();
+    }
+
+    /// GoBGP's whole table has been told: other routes are gone, and own paths that were missing are
+    /// to be sent again.
+    pub fn end_routes(&mut self, now: Duration) {
+        let listed = std::mem::take(&mut self.listed);
+        let missing: Vec<RouteKey> = self.paths().filter(|key| !listed.contains(key)).collect();
+        self.changes.extend(missing.into_iter().map(Change::Path));
+        self.remove_unlisted_routes(now);
+    }
+
+    /// Returns whether routes were refused by a limit, and there is capacity again: the caller then
+    /// lists GoBGP's table.
+    pub fn wants_routes(&mut self) -> bool {
+        let wants = self.overflowed && self.routes <= self.limits.routes / 10 * 9;
+        self.overflowed &= !wants;
+        wants
+    }
+
+    /// GoBGP is away. Its routes end after a time.
+    pub fn gobgp_lost(&mut self, now: Duration) {
+        if self.routes_until.is_none() {
+            self.routes_until = Some(now + self.limits.stale);
+        }
+    }
+
+    /// GoBGP has told a path.
+    pub fn told(&mut self, now: Duration, told: Told) {
+        match told {
+            Told::OtherFamily => {}
+            Told::Unused(_) => self.counters.count(Refusal::UnusedType),
+            Told::Malformed(_) => self.counters.count(Refusal::Malformed),
+            Told::Withdrawn(key) => self.withdrawn(now, &key),
+            Told::Route(route) if self.is_own(&route) => self.own_path(&route),
+            Told::Route(route) => match check(&self.domains, &route) {
+                Ok(domains) => {
+                    for at in domains {
+                        self.received_route(now, at, &route);
+                    }
+                }
+                Err(refusal) => {
+                    self.counters.count(refusal);
+                    // It replaces a route that was better.
+                    self.remove(now, &route.key);
+                }
+            },
+        }
+    }
+
+    /// GoBGP has refused the path with this key: its sequence number was too low.
+    pub fn refused(&mut self, key: &RouteKey) {
+        self.counters.count(Refusal::GoBgp);
+        let RouteKey::Station { rd, tag, mac, .. } = key else { return };
+        let domain = self.domains.iter_mut().find(|d| (d.settings.rd, d.settings.tag) == (*rd, *tag));
+        let Some(domain) = domain else { return };
+        let Some(station) = domain.stations.get_mut(mac) else { return };
+        let Some(announced) = &mut station.announced else { return };
+        // The number that GoBGP would take may be that of another network (version 3), and is unknown.
+        station.sequence = station.sequence.saturating_mul(2).saturating_add(1);
+        announced.mobility.sequence = station.sequence;
+        let ips: Vec<_> = announced.ips.iter().map(|ip| Some(*ip)).collect();
+        for ip in std::iter::once(None).chain(ips) {
+            self.changes.insert(Change::Path(RouteKey::Station { rd: *rd, tag: *tag, mac: *mac, ip }));
+        }
+    }
+
+    /// Removes routes that the last listing has not had.
+    pub(super) fn remove_unlisted_routes(&mut self, now: Duration) {
+        let listing = self.route_listing;
+        let mut gone = Vec::new();
+        for domain in &self.domains {
+            gone.extend(domain.floods.iter().filter(|(_, flood)| flood.listing < listing).map(|(key, _)| *key));
+            let routes = domain.stations.values().flat_map(|station| &station.routes);
+            gone.extend(routes.filter(|(_, route)| route.listing < listing).map(|(key, _)| *key));
+        }
+        for key in gone {
+            self.remove(now, &key);
+        }
+    }
+
+    fn is_own(&self, route: &Route) -> bool {
+        self.domains.iter().any(|d| d.settings.rd == route.key.rd() && d.settings.own == route.next_hop)
+    }
+
+    /// An own path is in GoBGP's table.
+    fn own_path(&mut self, route: &Route) {
+        self.listed.insert(route.key);
+        if self.path(&route.key).is_some() {
+            return;
+        }
+        if self.inherited_until.is_some() {
+            self.inherited.insert(route.key, route.mobility.sequence);
+        } else {
+            self.changes.insert(Change::Path(route.key));
+        }
+    }
+
+    fn withdrawn(&mut self, now: Duration, key: &RouteKey) {
+        self.inherited.remove(key);
+        if self.path(key).is_some() {
+            self.counters.count(Refusal::LostPath);
+            self.changes.insert(Change::Path(*key));
+        }
+        self.remove(now, key);
+    }
+
+    fn received_route(&mut self, now: Duration, at: usize, route: &Route) {
+        match route.key {
+            RouteKey::Flood { .. } => self.received_flood(now, at, route),
+            RouteKey::Station { mac, ip, .. } => {
+                self.received_station(now, at, mac, route);
+                if ip.is_some_and(|ip| !self.domains[at].holds(mac, ip)) {
+                    self.counters.count(Refusal::AddressElsewhere);
+                }
+            }
+        }
+    }
+
+    fn received_flood(&mut self, now: Duration, at: usize, route: &Route) {
+        let tunnel = self.domains[at].settings.tunnel.clone();
+        let before = self.domains[at].floods.get(&route.key).map(|flood| flood.next_hop);
+        let remotes = self.remotes(&tunnel);
+        if !remotes.contains(&route.next_hop) && remotes.len() >= self.limits.remotes {
+            self.counters.count(Refusal::TooManyRemotes);
+            self.overflowed = true;
+            self.remove(now, &route.key);
+            return;
+        }
+        let flood = Flood { next_hop: route.next_hop, listing: self.route_listing };
+        self.domains[at].floods.insert(route.key, flood);
+        if before != Some(route.next_hop) {
+            self.flood_changed(now, at, route.next_hop);
+            if let Some(before) = before {
+                self.flood_changed(now, at, before);
+            }
+        }
+    }
+
+    fn received_station(&mut self, now: Duration, at: usize, mac: MacAddr, route: &Route) {
+        let is_full = self.routes >= self.limits.routes;
+        let has = |station: &super::station::Station| station.routes.contains_key(&route.key);
+        if is_full && !self.domains[at].stations.get(&mac).is_some_and(has) {
+            self.counters.count(Refusal::TooManyRoutes);
+            self.overflowed = true;
+            return;
+        }
+        let station = self.domains[at].stations.entry(mac).or_default();
+        let best = station.best().map(RemoteRoute::rank);
+        let new = RemoteRoute { next_hop: route.next_hop, mobility: route.mobility, listing: self.route_listing };
+        if station.local.as_ref().is_some_and(|local| local.is_static) {
+            self.counters.count(Refusal::StaticHere);
+        } else if station.here.is_none() && best.is_none_or(|best| new.rank() > best) {
+            // It was seen here, but moved on before it was announced.
+            station.local = None;
+        }
+        if station.routes.insert(route.key, new).is_none() {
+            self.routes += 1;
+        }
+        self.settle(now, at, mac);
+    }
+
+    /// Removes a received route from all domains.
+    fn remove(&mut self, now: Duration, key: &RouteKey) {
+        for at in 0..self.domains.len() {
+            match key {
+                RouteKey::Flood { .. } => {
+                    if let Some(flood) = self.domains[at].floods.remove(key) {
+                        self.flood_changed(now, at, flood.next_hop);
+                    }
+                }
+                RouteKey::Station { mac, .. } => {
+                    let Some(station) = self.domains[at].stations.get_mut(mac) else { continue };
+                    if station.routes.remove(key).is_some() {
+                        self.routes -= 1;
+                        self.settle(now, at, *mac);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A host wants floods now, or no longer. Its stations are placed by it.
+    fn flood_changed(&mut self, now: Duration, at: usize, host: std::net::IpAddr) {
+        let tunnel = self.domains[at].settings.tunnel.clone();
+        self.changes.insert(Change::Remote { tunnel, host });
+        let is_behind = |station: &super::station::Station| station.routes.values().any(|r| r.next_hop == host);
+        let stations = self.domains[at].stations.iter().filter(|(_, station)| is_behind(station));
+        let behind: Vec<MacAddr> = stations.map(|(mac, _)| *mac).collect();
+        for mac in behind {
+            self.settle(now, at, mac);
+        }
+    }
+}
