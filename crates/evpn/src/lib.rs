@@ -4,6 +4,7 @@ pub mod config;
 mod encode;
 pub mod gobgp;
 pub mod machine;
+pub mod process;
 mod route;
 
 pub use route::{

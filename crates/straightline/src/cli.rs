@@ -1,5 +1,6 @@
 //! Command-line arguments.
 
+mod evpn;
 mod firewall;
 mod flow;
 mod networks;
@@ -14,6 +15,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
+pub(crate) use evpn::{Evpn, EvpnAsking, EvpnCommand};
 pub(crate) use firewall::Firewall;
 pub(crate) use flow::{At, Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
 pub(crate) use networks::{Remote, Station, StationEntry};
@@ -86,6 +88,9 @@ pub(crate) enum Command {
     /// Serve metrics, JSON and a live page of the running switch over HTTP
     #[command(after_help = WEB_HELP)]
     Web(Web),
+    /// Join bridges of many hosts: stations to and from GoBGP (BGP EVPN)
+    #[command(after_help = evpn::HELP)]
+    Evpn(Evpn),
     #[command(about = Api::Events.help(), after_help = EVENTS_HELP)]
     Events(Events),
     #[command(about = Api::Capture.help(), after_help = CAPTURE_HELP)]

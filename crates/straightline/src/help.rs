@@ -9,7 +9,7 @@ use crate::cli::Cli;
 /// The groups, each with its commands, in the order of `straightline --help`. `docs/commands.md` has
 /// the same groups.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["demo", "init", "check", "run", "completions"]),
+    ("Run", &["demo", "init", "check", "run", "evpn", "completions"]),
     (
         "Look",
         &[

@@ -5,7 +5,7 @@ mod grpc;
 mod messages;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -255,7 +255,9 @@ impl Events {
         let paths = answer.table.into_iter().flat_map(|table| table.paths);
         let mut events: Vec<Event> = paths.map(|path: Path| Event::Path(self.version.told(&path))).collect();
         if let Some(event) = answer.peer {
-            if let Some(PeerState { address, asn, session }) = event.peer.and_then(|peer| peer.state) {
+            let state = event.peer.and_then(|peer| peer.state);
+            // The end of the present state comes with a neighbour without an address.
+            if let Some(PeerState { address, asn, session }) = state.filter(|state| is_address(&state.address)) {
                 events.push(Event::Neighbour(Neighbour { address, asn, is_up: session == ESTABLISHED }));
             }
             if event.kind == END_OF_INIT {
@@ -264,6 +266,10 @@ impl Events {
         }
         Ok(events)
     }
+}
+
+fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
 }
 
 const FAMILY: Family = Family { afi: AFI as i32, safi: SAFI as i32 };

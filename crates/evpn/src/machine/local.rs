@@ -16,7 +16,7 @@ const CONFIRM: Duration = Duration::from_secs(30);
 const INHERIT: Duration = Duration::from_secs(5);
 
 /// The most addresses of a station.
-const MAX_ADDRESSES: usize = 16;
+pub(super) const MAX_ADDRESSES: usize = 16;
 
 /// How the switch knows a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use straightline_wire::MacAddr;
 
-use crate::route::{Route, RouteKey};
+use crate::route::{Mobility, Route, RouteKey};
 pub use counters::{Counters, Refusal};
 use domain::DomainState;
 pub use local::Seen;
@@ -232,6 +232,19 @@ impl Machine {
     pub fn all_placed(&self, domain: usize) -> impl Iterator<Item = (MacAddr, &Placed)> {
         let stations = self.domains.get(domain).into_iter().flat_map(|domain| &domain.stations);
         stations.filter_map(|(mac, station)| Some((*mac, station.placed.as_ref()?)))
+    }
+
+    /// Calls `take` with each received route that is kept: the number of its domain, its key, its host
+    /// and its mobility.
+    pub fn each_received(&self, mut take: impl FnMut(usize, &RouteKey, IpAddr, Mobility)) {
+        for (at, domain) in self.domains.iter().enumerate() {
+            for (key, flood) in &domain.floods {
+                take(at, key, flood.next_hop, Mobility::default());
+            }
+            for (key, route) in domain.stations.values().flat_map(|station| &station.routes) {
+                take(at, key, route.next_hop, route.mobility);
+            }
+        }
     }
 
     /// Returns the time at which [`Self::tick`] has something to do.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use straightline_wire::MacAddr;
 
 use super::counters::Refusal;
+use super::local::MAX_ADDRESSES;
 use super::rate::Bucket;
 use super::settings::Domain;
 use super::station::{Announced, Decision, Placed, Station};
@@ -197,7 +198,8 @@ impl Machine {
     fn tell_switch(&mut self, at: usize, mac: MacAddr, station: &mut Station) {
         let domain = &self.domains[at];
         let place = |host: IpAddr, sequence: u32| {
-            let ips = station.remote_ips(Some(host)).filter(|ip| domain.holds(mac, *ip)).collect();
+            let held = station.remote_ips(Some(host)).filter(|ip| domain.holds(mac, *ip));
+            let ips = held.take(MAX_ADDRESSES).collect();
             Placed { remote: host, sequence, ips }
         };
         let placed = match (&station.here, &station.frozen) {

@@ -39,7 +39,7 @@ pub(crate) fn programs(test: &str) -> Vec<PathBuf> {
 pub(crate) struct Daemon {
     child: Child,
     folder: TempDir,
-    api: Address,
+    pub(crate) api: Address,
 }
 
 impl Drop for Daemon {
@@ -84,17 +84,15 @@ impl Daemon {
         let config = folder.path().join("gobgpd.toml");
         fs::write(&config, text).expect("a file");
         let socket = folder.path().join("api.sock");
-        let log = File::create(folder.path().join("log")).expect("a file");
-        let child = Command::new(program)
-            .arg("-f")
-            .arg(&config)
-            .args(["--pprof-disable", "--log-plain", "--api-hosts"])
-            .arg(format!("unix://{}", socket.display()))
-            .stdout(log.try_clone().expect("a descriptor"))
-            .stderr(Stdio::from(log))
-            .spawn()
-            .expect("gobgpd starts");
-        Self { child, folder, api: Address::Unix(socket) }
+        Self { child: spawn(program, folder.path()), folder, api: Address::Unix(socket) }
+    }
+
+    /// Kills the daemon and starts it again.
+    pub(crate) fn restart(&mut self, program: &Path) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(self.folder.path().join("api.sock"));
+        self.child = spawn(program, self.folder.path());
     }
 
     /// Connects once the daemon listens.
@@ -114,6 +112,19 @@ impl Daemon {
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
+}
+
+fn spawn(program: &Path, folder: &Path) -> Child {
+    let log = File::create(folder.join("log")).expect("a file");
+    Command::new(program)
+        .arg("-f")
+        .arg(folder.join("gobgpd.toml"))
+        .args(["--pprof-disable", "--log-plain", "--api-hosts"])
+        .arg(format!("unix://{}", folder.join("api.sock").display()))
+        .stdout(log.try_clone().expect("a descriptor"))
+        .stderr(Stdio::from(log))
+        .spawn()
+        .expect("gobgpd starts")
 }
 
 /// Waits for an event that `wanted` accepts.

@@ -2,6 +2,8 @@
 //! follows for the process.
 
 mod daemon;
+mod process;
+mod switch;
 
 use std::path::Path;
 
@@ -47,11 +49,15 @@ fn gobgp() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for program in programs("gobgp") {
         runtime.block_on(async {
-            let ([one, _two], [here, there]) = pair(&program).await;
+            let (mut daemons, [here, there]) = pair(&program).await;
             routes_arrive_as_they_were_sent(&here, &there).await;
             gobgp_checks_sequence_numbers(&here, &there).await;
             version_3_mixes_networks(&here, &there).await;
             a_better_remote_route_leaves_ours_in_place(&here, &there).await;
+            process::processes(&mut daemons, &program);
+            let here = daemons[0].connect().await;
+            clear([&here, &there]).await;
+            let [one, _two] = daemons;
             the_end_of_a_neighbour_withdraws_its_routes(one, &here, &there).await;
         });
     }

@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod doctor;
 mod events;
+mod evpn;
 mod firewall;
 mod flow;
 mod init;
@@ -55,6 +56,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Man { folder } => manual::man(&folder),
         Command::Top(args) => top::execute(args),
         Command::Web(args) => web::execute(args),
+        Command::Evpn(args) => evpn::execute(&args),
         Command::Events(args) => events::execute(&args),
         #[cfg(feature = "lab")]
         Command::Lab(lab) => lab::execute(&lab),

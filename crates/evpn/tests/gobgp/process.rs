@@ -1,0 +1,129 @@
+//! Two whole processes, each between a real GoBGP and a switch of the test.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use straightline_evpn::config::Config;
+use straightline_evpn::process::{Question, RouteStatus, Routes, Status, ask, run_until};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use crate::daemon::{ASN, Daemon, LIMIT, address};
+use crate::switch::FakeSwitch;
+
+const STATION: &str = "02:00:00:00:00:77";
+
+/// A process that runs on a thread.
+struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(folder: &TempDir, host: u8, daemon: &Daemon, switch: &FakeSwitch) -> Self {
+        let own = address(host);
+        let text = format!(
+            "asn = {ASN}\nrouter-id = \"{own}\"\naddress = \"192.0.2.{host}\"\ngobgp = \"{}\"\napi = {:?}\nsocket = {:?}\n\
+             [network.net]\nbridge = \"lan\"\ntunnel = \"vx0\"\nvni = 100\n",
+            daemon.api,
+            switch.path,
+            socket(folder),
+        );
+        let config = Config::parse(&text, Path::new("evpn.toml")).expect("it is right");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = move || run_until(config, async { drop(stopped.await) }).expect("it runs");
+        Self { stop: Some(stop), thread: Some(std::thread::spawn(run)) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Running {
+    fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn socket(folder: &TempDir) -> std::path::PathBuf {
+    folder.path().join("status.sock")
+}
+
+/// Waits until a process gives an answer that `wanted` accepts.
+fn until<A: DeserializeOwned + Debug>(folder: &TempDir, what: &str, asked: Question, wanted: impl Fn(&A) -> bool) -> A {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match ask::<A>(&socket(folder), asked) {
+            Ok((answer, _)) if wanted(&answer) => return answer,
+            other => assert!(Instant::now() < deadline, "{what} did not come: {other:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn until_status(folder: &TempDir, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    until(folder, what, Question::Status, wanted)
+}
+
+/// A station is heard at one host, moves to the other one and back; each part dies and comes back.
+pub(crate) fn processes(daemons: &mut [Daemon; 2], program: &Path) {
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let switches = [0, 1].map(|at: usize| FakeSwitch::start(&folders[at].path().join("api.sock")));
+    let start = |at: usize, daemon: &Daemon| Running::start(&folders[at], at as u8 + 1, daemon, &switches[at]);
+    let mut running = [start(0, &daemons[0]), start(1, &daemons[1])];
+
+    // The hosts find each other, then the station.
+    switches[0].wait("the other host", |table| table.remotes.contains("192.0.2.2"));
+    switches[1].wait("the other host", |table| table.remotes.contains("192.0.2.1"));
+    switches[0].bind(STATION, "10.0.0.77");
+    switches[0].hear(STATION);
+    let at = |host: u8, sequence: u64| Some((format!("192.0.2.{host}"), sequence));
+    let there = |switch: &FakeSwitch, host: u8, sequence: u64| {
+        switch.wait("the station", |table| table.stations.get(STATION).cloned() == at(host, sequence))
+    };
+    there(&switches[1], 1, 0);
+    let is_bound = |route: &RouteStatus| !route.sent && route.ip.as_deref() == Some("10.0.0.77");
+    until(&folders[1], "its address", Question::Routes, |routes: &Routes| routes.routes.iter().any(is_bound));
+
+    // It moves there: the first host then has it behind the second one. And back.
+    switches[1].hear(STATION);
+    there(&switches[0], 2, 1);
+    switches[1].hear(STATION);
+    switches[0].hear(STATION);
+    there(&switches[1], 1, 2);
+    switches[0].hear(STATION);
+
+    // A switch that restarts gets everything again.
+    switches[1].restart();
+    there(&switches[1], 1, 2);
+
+    // A new process keeps the sequence number of the one before, and its peers notice nothing.
+    let [first, _second] = &mut running;
+    first.stop();
+    *first = start(0, &daemons[0]);
+    until_status(&folders[0], "the station", |status| status.networks[0].here == 1);
+    assert_eq!(switches[1].wait("the station", |_| true).stations.get(STATION).cloned(), at(1, 2));
+
+    // A GoBGP that restarts gets everything again.
+    daemons[0].restart(program);
+    switches[1].wait("the withdrawal", |table| table.stations.is_empty() && table.remotes.is_empty());
+    there(&switches[1], 1, 2);
+
+    // The switch is away: what it has goes on, and it is told what has changed meanwhile.
+    switches[1].set_away(true);
+    until_status(&folders[1], "the end", |status| !status.switch.up);
+    switches[0].hear("02:00:00:00:00:78");
+    until_status(&folders[1], "the second station", |status| status.networks[0].elsewhere == 2);
+    switches[1].set_away(false);
+    switches[1].wait("the second station", |table| table.stations.len() == 2);
+    let status = until_status(&folders[1], "the switch", |status| status.switch.up);
+    assert!(status.gobgp.up && status.gobgp.neighbours.iter().all(|neighbour| neighbour.up), "{status:?}");
+}

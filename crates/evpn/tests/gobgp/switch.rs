@@ -1,0 +1,171 @@
+//! A switch as the process sees it: the part of its API that the process uses, with a bridge of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::daemon::LIMIT;
+
+/// The table of a bridge.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Table {
+    /// Stations of ports.
+    pub(crate) learned: BTreeSet<String>,
+    /// Stations of the process: host and sequence number.
+    pub(crate) stations: BTreeMap<String, (String, u64)>,
+    pub(crate) remotes: BTreeSet<String>,
+}
+
+#[derive(Default)]
+struct State {
+    table: Table,
+    subscribers: Vec<UnixStream>,
+    /// Clients are refused.
+    is_away: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct FakeSwitch {
+    shared: Arc<(Mutex<State>, Condvar)>,
+    pub(crate) path: PathBuf,
+}
+
+impl FakeSwitch {
+    pub(crate) fn start(path: &Path) -> Self {
+        let listener = UnixListener::bind(path).expect("a socket");
+        let switch = Self { shared: Arc::default(), path: path.to_owned() };
+        let serving = switch.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let switch = serving.clone();
+                std::thread::spawn(move || switch.serve(stream));
+            }
+        });
+        switch
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.0.lock().expect("no panic")
+    }
+
+    /// A station sends a frame by a port.
+    pub(crate) fn hear(&self, mac: &str) {
+        let mut state = self.state();
+        let kind = if state.table.stations.contains_key(mac) { "claimed" } else { "learned" };
+        if kind == "learned" {
+            state.table.learned.insert(mac.to_owned());
+        }
+        tell(&mut state, &json!({"kind": kind, "bridge": "lan", "vlan": 1, "mac": mac, "port": "vm1"}));
+    }
+
+    /// A station's address is bound.
+    pub(crate) fn bind(&self, mac: &str, ip: &str) {
+        let line = json!({"kind": "bound", "bridge": "lan", "vlan": 1, "mac": mac, "ip": ip, "port": "vm1", "source": "checked"});
+        tell(&mut self.state(), &line);
+    }
+
+    /// The switch restarts: it has forgotten everything.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state();
+        state.table = Table::default();
+        for stream in state.subscribers.drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Refuses clients, or takes them again.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        let mut state = self.state();
+        state.is_away = is_away;
+        for stream in state.subscribers.drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Waits until the table is as wanted.
+    pub(crate) fn wait(&self, what: &str, wanted: impl Fn(&Table) -> bool) -> Table {
+        let deadline = Instant::now() + LIMIT;
+        let mut state = self.state();
+        while !wanted(&state.table) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{what} did not come: {:?}", state.table);
+            state = self.shared.1.wait_timeout(state, left).expect("no panic").0;
+        }
+        state.table.clone()
+    }
+
+    fn serve(&self, stream: UnixStream) {
+        let mut held: Vec<Value> = Vec::new();
+        let mut out = stream.try_clone().expect("a descriptor");
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            assert!(line.len() < 4096, "a line of {} bytes", line.len());
+            let request: Value = serde_json::from_str(&line).expect("JSON");
+            let mut state = self.state();
+            if state.is_away {
+                return;
+            }
+            if request["cmd"] == "subscribe" {
+                assert_eq!(request["owner"], "evpn");
+                let _ = writeln!(out, "{}", json!({"ok": {"time": 0.0, "instance": "1", "unconfirmed": 0}}));
+                let _ = writeln!(out, "{}", json!({"kind": "begin"}));
+                for mac in &state.table.learned {
+                    let line = json!({"kind": "learned", "bridge": "lan", "vlan": 1, "mac": mac, "port": "vm1"});
+                    let _ = writeln!(out, "{line}");
+                }
+                let _ = writeln!(out, "{}", json!({"kind": "synced"}));
+                state.subscribers.push(out.try_clone().expect("a descriptor"));
+                continue;
+            }
+            let list = if request["cmd"] == "change-remotes" { "remotes" } else { "stations" };
+            held.extend(request[list].as_array().expect("a list").iter().cloned());
+            let mut answer = json!({"ok": {"time": 0.0, "added": 0, "changed": 0, "deleted": 0, "kept": 0}});
+            if request["more"] != true {
+                let mut table = state.table.clone();
+                match change(&mut table, list, request["command"].as_str().expect("a word"), &held) {
+                    Ok(()) => state.table = table,
+                    Err(index) => answer = json!({"error": "no such remote", "code": "refused", "index": index}),
+                }
+                held.clear();
+                self.shared.1.notify_all();
+            }
+            let _ = writeln!(out, "{answer}");
+        }
+    }
+}
+
+/// Changes a table. An error is the place of the wrong entry.
+fn change(table: &mut Table, list: &str, command: &str, entries: &[Value]) -> Result<(), usize> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    if command == "replace" {
+        if list == "remotes" { table.remotes.clear() } else { table.stations.clear() }
+    }
+    for (at, entry) in entries.iter().enumerate() {
+        match (list, command) {
+            ("remotes", "delete") => drop(table.remotes.remove(&text(entry))),
+            ("remotes", _) => drop(table.remotes.insert(text(entry))),
+            (_, "delete") => drop(table.stations.remove(&text(&entry["mac"]))),
+            _ => {
+                let remote = text(&entry["remote"]);
+                if !table.remotes.contains(&remote) {
+                    return Err(at);
+                }
+                let mac = text(&entry["mac"]);
+                table.learned.remove(&mac);
+                table.stations.insert(mac, (remote, entry["sequence"].as_u64().expect("a number")));
+            }
+        }
+    }
+    // A station behind a remote goes with it.
+    let Table { stations, remotes, .. } = table;
+    stations.retain(|_, (remote, _)| remotes.contains(remote));
+    Ok(())
+}
+
+fn tell(state: &mut State, line: &Value) {
+    state.subscribers.retain_mut(|stream| writeln!(stream, "{line}").is_ok());
+}
