@@ -9,6 +9,9 @@ use super::{Config, ConfigError};
 /// The default hold time of a session, in seconds.
 const HOLD: u64 = 90;
 
+/// The longest restart time: it has 12 bits (RFC 4724 section 3).
+const MAX_RESTART: u64 = 4095;
+
 #[derive(Serialize)]
 struct Wrapped<T> {
     config: T,
@@ -41,7 +44,8 @@ struct Neighbor {
     ebgp_multihop: Option<Wrapped<Multihop>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     route_reflector: Option<Wrapped<Reflector>>,
-    afi_safis: [Wrapped<Family>; 1],
+    graceful_restart: Wrapped<GracefulRestart>,
+    afi_safis: [AfiSafi; 1],
 }
 
 #[derive(Serialize)]
@@ -87,6 +91,26 @@ struct Multihop {
 struct Reflector {
     route_reflector_client: bool,
     route_reflector_cluster_id: String,
+}
+
+/// Neighbours keep the routes of a gobgpd that restarts (RFC 4724).
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct GracefulRestart {
+    enabled: bool,
+    restart_time: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct AfiSafi {
+    config: Family,
+    mp_graceful_restart: Wrapped<Enabled>,
+}
+
+#[derive(Serialize)]
+struct Enabled {
+    enabled: bool,
 }
 
 #[derive(Serialize)]
@@ -173,7 +197,13 @@ impl Config {
                     route_reflector_cluster_id: self.router_id.to_string(),
                 },
             }),
-            afi_safis: [Wrapped { config: Family { afi_safi_name: "l2vpn-evpn" } }],
+            graceful_restart: Wrapped {
+                config: GracefulRestart { enabled: true, restart_time: self.limits.stale.as_secs().min(MAX_RESTART) },
+            },
+            afi_safis: [AfiSafi {
+                config: Family { afi_safi_name: "l2vpn-evpn" },
+                mp_graceful_restart: Wrapped { config: Enabled { enabled: true } },
+            }],
         })
     }
 }
