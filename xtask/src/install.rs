@@ -14,6 +14,7 @@ use crate::run;
 /// - dpdk-dev contains dpdk-testpmd; dpdk contains its drivers.
 /// - gcc compiles the test of the C library. With pkg-config and libdpdk-dev (a dependency of
 ///   dpdk-dev) it also compiles DPDK's copy routine for the benches.
+/// - gobgpd is the other side of `straightline evpn`; frr is a foreign host in the same network.
 /// - chromium loads the page of `straightline web`, and prometheus scrapes its metrics.
 /// - ldd, stdbuf and setarch are used too. They are in libc-bin, coreutils and util-linux, which
 ///   every Debian has.
@@ -29,7 +30,9 @@ const PACKAGES: [&str; 20] = [
     "curl",
     "dnsmasq-base",
     "ethtool",
+    "frr",
     "gcc",
+    "gobgpd",
     "iproute2",
     "iputils-ping",
     "nftables",

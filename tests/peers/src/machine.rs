@@ -40,9 +40,14 @@ pub(crate) enum Need {
     Nftables,
     /// A port scanner, a browser and a web server, in network namespaces.
     Nmap,
+    /// gobgpd, FRR, and a kernel with bridges and VXLAN devices.
+    Evpn,
     /// The Debian package, and a system on which it can be tried.
     Package,
 }
+
+/// The folder of FRR's daemons.
+pub(crate) const FRR: &str = "/usr/lib/frr";
 
 /// Memory of a User Mode Linux guest in MiB. It is a file on a tmpfs, shared with the switch.
 pub(crate) const UML_MIB: u32 = 512;
@@ -108,6 +113,12 @@ impl Machine {
             Need::Nat => lacks(&["nft", "dnsmasq"]),
             Need::Nftables => lacks(&["ip", "nft"]).or_else(net::cannot).or_else(net::cannot_track),
             Need::Nmap => lacks(&["ip", "ss", "nmap", "curl", "busybox"]).or_else(net::cannot),
+            Need::Evpn => lacks(&["gobgpd", "ip", "bridge", "ping"])
+                .or_else(|| {
+                    let missing = !Path::new(FRR).join("bgpd").exists();
+                    missing.then(|| format!("not installed: {FRR}/bgpd"))
+                })
+                .or_else(net::cannot_vxlan),
             Need::Package => lacks(&["dpkg", "dpkg-deb", "adduser", "setpriv", "nsenter", "unshare"])
                 .or_else(net::cannot)
                 .or_else(|| self.package().err().map(|error| format!("{error:#}"))),

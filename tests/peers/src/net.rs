@@ -263,6 +263,14 @@ pub(crate) fn cannot_track() -> Option<String> {
     probe().err().map(|error| format!("no connection tracking: {error:#}"))
 }
 
+/// Returns the reason why the kernel has no bridges with VXLAN devices, or `None` if it has.
+pub(crate) fn cannot_vxlan() -> Option<String> {
+    let devices =
+        "ip link add br0 type bridge; ip link add vx0 type vxlan id 1 dstport 4789; ip link set vx0 master br0";
+    let probe = || Namespace::new("probe")?.sh(devices);
+    probe().err().map(|error| format!("no bridge with a VXLAN device: {error:#}"))
+}
+
 fn ip(args: &[&str]) -> Result<()> {
     let (code, _, err) = proc::run(Command::new("ip").args(args), USUAL)?;
     ensure!(code == Some(0), "`ip {}` ended with {code:?}: {}", args.join(" "), err.trim());

@@ -92,6 +92,10 @@ pub(super) struct Neighbor {
     pub(super) passive: bool,
     #[serde(default)]
     pub(super) route_reflector_client: bool,
+    /// The neighbour keeps the routes of a gobgpd that restarts. GoBGP 3.10 ends with a fault when a
+    /// neighbour restarts so (it reads the source of a path that has none); 3.11 has this mended.
+    #[serde(default)]
+    pub(super) graceful_restart: bool,
     #[serde(default, deserialize_with = "time")]
     pub(super) hold_time: Option<Duration>,
 }

@@ -44,7 +44,8 @@ struct Neighbor {
     ebgp_multihop: Option<Wrapped<Multihop>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     route_reflector: Option<Wrapped<Reflector>>,
-    graceful_restart: Wrapped<GracefulRestart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graceful_restart: Option<Wrapped<GracefulRestart>>,
     afi_safis: [AfiSafi; 1],
 }
 
@@ -105,7 +106,8 @@ struct GracefulRestart {
 #[serde(rename_all = "kebab-case")]
 struct AfiSafi {
     config: Family,
-    mp_graceful_restart: Wrapped<Enabled>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mp_graceful_restart: Option<Wrapped<Enabled>>,
 }
 
 #[derive(Serialize)]
@@ -197,12 +199,12 @@ impl Config {
                     route_reflector_cluster_id: self.router_id.to_string(),
                 },
             }),
-            graceful_restart: Wrapped {
+            graceful_restart: neighbor.graceful_restart.then_some(Wrapped {
                 config: GracefulRestart { enabled: true, restart_time: self.limits.stale.as_secs().min(MAX_RESTART) },
-            },
+            }),
             afi_safis: [AfiSafi {
                 config: Family { afi_safi_name: "l2vpn-evpn" },
-                mp_graceful_restart: Wrapped { config: Enabled { enabled: true } },
+                mp_graceful_restart: neighbor.graceful_restart.then_some(Wrapped { config: Enabled { enabled: true } }),
             }],
         })
     }

@@ -101,7 +101,7 @@ fn gobgpd_gets_its_sessions() {
     let text = format!(
         "{GOOD}[[neighbor]]\naddress = \"192.0.2.2\"\npassword-file = {:?}\nttl-security = true\n\
          [[neighbor]]\naddress = \"2001:db8::2\"\nasn = 65001\nlocal-address = \"2001:db8::1\"\nhold-time = \"9s\"\n\
-         route-reflector-client = true\n",
+         route-reflector-client = true\ngraceful-restart = true\n",
         key.path()
     );
     let text = parse(&text).and_then(|config| config.gobgpd()).expect("it is right");
@@ -110,6 +110,8 @@ fn gobgpd_gets_its_sessions() {
     assert_eq!(neighbors[0]["config"]["auth-password"].as_str(), Some("secret"));
     assert_eq!(neighbors[0]["ttl-security"]["config"]["ttl-min"].as_integer(), Some(255));
     assert_eq!(neighbors[1]["timers"]["config"]["keepalive-interval"].as_integer(), Some(3));
+    assert!(neighbors[0].get("graceful-restart").is_none());
+    assert_eq!(neighbors[1]["graceful-restart"]["config"]["restart-time"].as_integer(), Some(120));
     assert_eq!(neighbors[1]["ebgp-multihop"]["config"]["enabled"].as_bool(), Some(true));
     assert_eq!(read["global"]["config"]["local-address-list"].as_array().map(Vec::len), Some(2));
     // Without neighbours, or with another version of IP, there is no session.

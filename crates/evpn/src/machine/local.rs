@@ -91,13 +91,26 @@ impl Machine {
         self.settle(now, at, mac);
     }
 
-    /// The switch has forgotten a station.
-    pub fn station_gone(&mut self, now: Duration, bridge: &str, vlan: u16, mac: MacAddr) {
+    /// The switch has forgotten a station that was behind this port.
+    pub fn station_gone(&mut self, now: Duration, bridge: &str, vlan: u16, mac: MacAddr, port: &str) {
         let Some(at) = self.domain_of(bridge, vlan) else { return };
         if let Some(station) = self.domains[at].stations.get_mut(&mac) {
-            station.local = None;
+            station.local.take_if(|local| local.port == port);
             self.settle(now, at, mac);
         }
+    }
+
+    /// The switch has learned a station from a frame of the tunnel. Its host says so by a route, too. It
+    /// ends here without one only if the switch does not learn it here again.
+    pub fn station_left(&mut self, now: Duration, bridge: &str, vlan: u16, mac: MacAddr) {
+        let Some(at) = self.domain_of(bridge, vlan) else { return };
+        let Some(station) = self.domains[at].stations.get_mut(&mac) else { return };
+        let is_here = station.here.is_some();
+        station.local.take_if(|local| !is_here && !local.is_static);
+        if let Some(local) = station.local.as_mut().filter(|local| !local.is_static) {
+            local.confirm_by = Some(now + CONFIRM);
+        }
+        self.settle(now, at, mac);
     }
 
     /// A station of the switch has an address.

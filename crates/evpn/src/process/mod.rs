@@ -342,9 +342,11 @@ impl Process {
             NetworkEvent::Claimed { bridge, vlan, mac, port } => {
                 machine.station_seen(now, &bridge, vlan, station(&mac), &port, Seen::Claimed);
             }
-            // A station that moved to a tunnel is not here any more.
-            NetworkEvent::Moved { bridge, vlan, mac, .. } | NetworkEvent::Aged { bridge, vlan, mac, .. } => {
-                machine.station_gone(now, &bridge, vlan, station(&mac));
+            NetworkEvent::Moved { bridge, vlan, mac, .. } => {
+                machine.station_left(now, &bridge, vlan, station(&mac));
+            }
+            NetworkEvent::Aged { bridge, vlan, mac, port } => {
+                machine.station_gone(now, &bridge, vlan, station(&mac), &port);
             }
             NetworkEvent::Bound { bridge, vlan, ip, mac, .. } => {
                 if let Ok(ip) = ip.parse() {

@@ -77,8 +77,11 @@ fn until_status(folder: &TempDir, what: &str, wanted: impl Fn(&Status) -> bool) 
 pub(crate) fn processes(daemons: &mut [Daemon; 2], program: &Path) {
     let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
     let switches = [0, 1].map(|at: usize| FakeSwitch::start(&folders[at].path().join("api.sock")));
-    let start = |at: usize, daemon: &Daemon| Running::start(&folders[at], at as u8 + 1, daemon, &switches[at]);
-    let mut running = [start(0, &daemons[0]), start(1, &daemons[1])];
+    let start = |host: u8, daemon: &Daemon| {
+        let at = usize::from(host) - 1;
+        Running::start(&folders[at], host, daemon, &switches[at])
+    };
+    let mut running = [start(1, &daemons[0]), start(2, &daemons[1])];
 
     // The hosts find each other, then the station.
     switches[0].wait("the other host", |table| table.remotes.contains("192.0.2.2"));
@@ -108,7 +111,7 @@ pub(crate) fn processes(daemons: &mut [Daemon; 2], program: &Path) {
     // A new process keeps the sequence number of the one before, and its peers notice nothing.
     let [first, _second] = &mut running;
     first.stop();
-    *first = start(0, &daemons[0]);
+    *first = start(1, &daemons[0]);
     until_status(&folders[0], "the station", |status| status.networks[0].here == 1);
     assert_eq!(switches[1].wait("the station", |_| true).stations.get(STATION).cloned(), at(1, 2));
 

@@ -5,6 +5,7 @@ mod capture;
 mod doctor;
 mod embedded_guest;
 mod ends;
+mod evpn;
 mod firewall;
 mod flows;
 mod idle;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(offloads::tests());
     tests.extend(outside::tests());
     tests.extend(tunnel::tests());
+    tests.extend(evpn::tests());
     tests.extend(vlan::tests());
     tests.extend(flows::tests());
     tests.extend(firewall::tests());

@@ -24,8 +24,8 @@ fn a_station_is_announced_after_its_hold_time() {
     assert_eq!(machine.path(&route.key), Some(route));
     // A station that has gone before is not announced.
     learn(&mut machine, ms(200), mac(8));
-    machine.station_gone(ms(210), "lan", 1, mac(8));
-    machine.station_gone(ms(210), "lan", 1, mac(7));
+    machine.station_gone(ms(210), "lan", 1, mac(8), "vm1");
+    machine.station_gone(ms(210), "lan", 1, mac(7), "vm1");
     machine.tick(ms(300));
     assert_eq!(machine.paths().count(), 1);
     assert_eq!(machine.take_changes().len(), 1);
@@ -88,6 +88,30 @@ fn a_claim_is_confirmed() {
     machine.tick(ms(31_000));
     assert_eq!(announced(&machine, 1, mac(7)), None);
     assert_eq!(machine.placed(0, mac(7)).map(|placed| placed.remote), Some(host(2)));
+}
+
+/// Frames of the tunnel move no station: only routes do. One that is not heard any more ends.
+#[test]
+fn a_frame_of_the_tunnel_moves_no_station() {
+    let mut machine = machine(1, limits());
+    learn(&mut machine, ms(0), mac(7));
+    learn(&mut machine, ms(0), mac(8));
+    machine.tick(ms(20));
+    for number in [7, 8] {
+        machine.station_left(ms(100), "lan", 1, mac(number));
+        // The switch has it behind the tunnel, and forgets it there.
+        machine.station_gone(ms(100), "lan", 1, mac(number), "vx0");
+        assert_eq!(announced(&machine, 1, mac(number)), Some(moved(0)));
+    }
+    learn(&mut machine, ms(200), mac(7));
+    machine.tick(ms(31_000));
+    assert_eq!(announced(&machine, 1, mac(7)), Some(moved(0)));
+    assert_eq!(announced(&machine, 1, mac(8)), None);
+    // One that is not announced yet is left to the other host.
+    learn(&mut machine, ms(40_000), mac(9));
+    machine.station_left(ms(40_010), "lan", 1, mac(9));
+    machine.tick(ms(41_000));
+    assert_eq!(announced(&machine, 1, mac(9)), None);
 }
 
 /// RFC 7432 section 15: of equal numbers, the lower address wins.
@@ -197,7 +221,7 @@ fn a_port_is_limited() {
     assert!(announced(&machine, 1, mac(99)).is_some());
     let gone: Vec<u8> = (1..=8).filter(|number| announced(&machine, 1, mac(*number)).is_some()).collect();
     for number in &gone {
-        machine.station_gone(now, "lan", 1, mac(*number));
+        machine.station_gone(now, "lan", 1, mac(*number), "vm1");
     }
     now += ms(5000);
     machine.tick(now);
