@@ -18,7 +18,7 @@ use crate::run;
 /// - chromium loads the page of `straightline web`, and prometheus scrapes its metrics.
 /// - ldd, stdbuf and setarch are used too. They are in libc-bin, coreutils and util-linux, which
 ///   every Debian has.
-const PACKAGES: [&str; 20] = [
+const PACKAGES: &[&str] = &[
     "dpdk",
     "dpdk-dev",
     "openvswitch-switch-dpdk",
@@ -57,7 +57,7 @@ pub(crate) fn install(cache: &Path) -> Result<()> {
         return Ok(());
     }
     let root = rustix::process::geteuid().is_root();
-    let missing: Vec<&str> = PACKAGES.into_iter().filter(|package| !installed(package)).collect();
+    let missing: Vec<&str> = PACKAGES.iter().copied().filter(|package| !installed(package)).collect();
     let has_kernel = cache.join("kernel/boot").exists();
     if missing.is_empty() && has_kernel {
         println!("all packages for the end-to-end tests are installed");

@@ -20,14 +20,17 @@ const SHELLS: [(&str, &str); 3] =
     [("bash", "straightline.bash"), ("zsh", "_straightline"), ("fish", "straightline.fish")];
 
 /// Files of the tarball that are not made: their path in the repository, and in the tarball.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 10] = [
     ("dist/INSTALL", "INSTALL"),
     ("dist/switch.toml", "etc/straightline/switch.toml"),
+    ("dist/evpn.toml", "share/straightline/evpn.toml"),
     ("dist/straightline.schema.json", "share/straightline/straightline.schema.json"),
     ("dist/straightline-port", "libexec/straightline-port"),
     ("dist/50-straightline-net.json", "share/qemu/vhost-user/50-straightline-net.json"),
     ("dist/systemd/straightline.service", "lib/systemd/system/straightline.service"),
     ("dist/systemd/straightline-web.service", "lib/systemd/system/straightline-web.service"),
+    ("dist/systemd/straightline-evpn.service", "lib/systemd/system/straightline-evpn.service"),
+    ("dist/systemd/straightline-gobgpd.service", "lib/systemd/system/straightline-gobgpd.service"),
 ];
 
 /// Documents of all packages, beside those in `docs`. They keep their places, so that their links

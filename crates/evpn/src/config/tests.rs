@@ -120,3 +120,24 @@ fn gobgpd_gets_its_sessions() {
     let other = parse(&format!("{GOOD}[[neighbor]]\naddress = \"2001:db8::2\"\n")).and_then(|config| config.gobgpd());
     assert!(other.expect_err("another version").to_string().contains("local-address"));
 }
+
+/// The file of the package and the one of the guide are right.
+#[test]
+fn documents() {
+    let packaged = include_str!("../../../../dist/evpn.toml");
+    assert!(parse(packaged).and_then(|config| config.gobgpd()).is_ok());
+    let guide = include_str!("../../../../docs/evpn.md");
+    let of_block = |block: &str| block.lines().map(|line| format!("{}\n", line.trim_start())).collect::<String>();
+    let blocks = guide.split("```toml").skip(1).filter_map(|rest| rest.split("```").next()).map(of_block);
+    let files: Vec<String> = blocks.filter(|block| block.contains("asn = ")).collect();
+    assert_eq!(files.len(), 1);
+    assert!(parse(&files[0]).and_then(|config| config.gobgpd()).is_ok(), "{}", files[0]);
+    // Its reasons exist.
+    let (_, reasons) = guide.split_once("## What is refused").expect("a heading");
+    for line in reasons.lines().filter(|line| line.starts_with("| `")) {
+        for word in line.split('|').nth(1).unwrap_or_default().split(',') {
+            let word = word.trim().trim_matches('`');
+            assert!(crate::machine::Refusal::ALL.iter().any(|refusal| refusal.word() == word), "{word}");
+        }
+    }
+}

@@ -227,15 +227,25 @@ impl Step {
         match self {
             Self::Remotes { tunnel, command, remotes } => {
                 let request = |(remotes, more)| {
-                    let (tunnel, command) = (tunnel.clone(), (*command).to_owned());
-                    Request::ChangeRemotes(ChangeRemotes { tunnel, owner: OWNER.to_owned(), command, remotes, more })
+                    Request::ChangeRemotes(ChangeRemotes {
+                        tunnel: tunnel.clone(),
+                        owner: OWNER.to_owned(),
+                        command: (*command).to_owned(),
+                        remotes,
+                        more,
+                    })
                 };
                 parts(remotes).into_iter().map(request).collect()
             }
             Self::Stations { bridge, command, stations } => {
                 let request = |(stations, more)| {
-                    let (bridge, command) = (bridge.clone(), (*command).to_owned());
-                    Request::ChangeStations(ChangeStations { bridge, owner: OWNER.to_owned(), command, stations, more })
+                    Request::ChangeStations(ChangeStations {
+                        bridge: bridge.clone(),
+                        owner: OWNER.to_owned(),
+                        command: (*command).to_owned(),
+                        stations,
+                        more,
+                    })
                 };
                 parts(stations).into_iter().map(request).collect()
             }

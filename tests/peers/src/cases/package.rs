@@ -122,7 +122,8 @@ fn package(lab: &Lab) -> Result<()> {
     let unit = Unit::parse(&text);
     if root.sh("command -v systemd-analyze").is_ok() {
         // It ends with an error for findings, about units of others as well.
-        let units = "straightline.service straightline-web.service";
+        let units =
+            "straightline.service straightline-web.service straightline-evpn.service straightline-gobgpd.service";
         let findings = root.sh(&format!("systemd-analyze verify --man=no {units} 2>&1 || true"))?;
         let ours: Vec<&str> = findings.lines().filter(|line| line.contains("straightline")).collect();
         ensure!(ours.is_empty(), "systemd-analyze finds fault with the units: {ours:?}");
