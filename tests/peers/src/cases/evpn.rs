@@ -68,6 +68,7 @@ struct Route {
     next_hop: String,
     sent: bool,
     mac: Option<String>,
+    ip: Option<String>,
     sequence: u32,
 }
 
@@ -120,8 +121,10 @@ impl<'l> Host<'l> {
             "[switch]\napi = {api:?}\n[port.nic]\nkind = \"af-packet\"\ninterface = \"u0\"\nmtu = 1550\n\
              [underlay.wan]\nport = \"nic\"\naddress = [\"192.0.2.{number}/24\"]\n\
              [port.vm]\nkind = \"tap\"\nname = \"vm0\"\npersist = false\nmtu = 1450\n\
+             source-check = \"mac\"\nallowed-macs = [\"02:00:00:00:00:0{number}\", \"{MAC}\"]\n\
+             allowed-ips = [\"10.0.0.{number}\", \"{IP}\"]\n\
              [port.vx0]\nkind = \"vxlan\"\nunderlay = \"wan\"\nvni = 100\nremotes = []\nmtu = 1450\nlearning = false\n\
-             [bridge.lan]\nports = [\"vm\", \"vx0\"]\n"
+             [bridge.lan]\nports = [\"vm\", \"vx0\"]\nneighbour-suppression = true\n"
         )
     }
 
@@ -220,6 +223,15 @@ impl<'l> Host<'l> {
                 of_station && route.next_hop == wanted && route.sequence == sequence
             };
             Ok(routes.iter().any(is_wanted).then_some(()))
+        })
+    }
+
+    /// Waits until the host has received a route with this address.
+    fn wait_address(&self, ip: &str) -> Result<()> {
+        proc::until(&format!("host {} has a route for {ip}", self.number), LIMIT, || {
+            let Routes { routes } = self.ask("routes")?;
+            let has = |route: &Route| !route.sent && route.ip.as_deref() == Some(ip);
+            Ok(routes.iter().any(has).then_some(()))
         })
     }
 
@@ -346,6 +358,8 @@ fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
         one.reaches(ip)?;
     }
     reaches(&frr.station, "10.0.0.2")?;
+    // Addresses that the switch has checked go with their stations.
+    three.wait_address("10.0.0.1")?;
 
     // It moves between all kinds of hosts; each time the third one finds it.
     one.station_comes()?;
@@ -370,7 +384,6 @@ fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
 
     // Packets go on without the process. A new one takes over what GoBGP and the switch have.
     one.evpn = None;
-    two.reaches("10.0.0.1")?;
     two.reaches(IP)?;
     one.start_evpn()?;
     one.wait_hosts()?;
