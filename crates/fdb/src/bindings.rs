@@ -274,10 +274,11 @@ impl Bindings {
             }
             // Whoever has it is asked soon, and loses it by not answering.
             let is_quiet = known.asked == 0;
-            if is_quiet && state.may_challenge(port, now) {
-                if let Some(known) = state.heard.get_mut(&key) {
-                    known.asked = 1;
-                }
+            if is_quiet
+                && state.may_challenge(port, now)
+                && let Some(known) = state.heard.get_mut(&key)
+            {
+                known.asked = 1;
             }
             return state.refuse();
         }

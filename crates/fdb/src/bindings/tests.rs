@@ -132,7 +132,7 @@ impl Model {
         }
     }
 
-    /// What a station has claimed here counts when its owner gives it up.
+    /// Binds what a station has claimed here, once its owner gives it up.
     fn bind_deferred(&mut self, ip: IpKey, mac: u8) {
         let Some((_, port, until, seen)) = self.deferred.get(&ip).copied().filter(|claim| claim.0 == mac) else {
             return;

@@ -452,7 +452,7 @@ fn a_hundred_thousand_stations_are_one_transaction() {
     remotes(&net, "t1", "add", &["192.0.2.2"]).expect("a change");
     let mut all: Vec<_> = (0..COUNT).map(numbered).collect();
     let done = stations(&net.switch, "one", "evpn", "replace", &all).expect("a change");
-    assert_eq!(done.added, COUNT.into());
+    assert_eq!(done.added, u64::from(COUNT));
     // The same again confirms all, and one more is too many.
     assert_eq!(stations(&net.switch, "one", "evpn", "replace", &all), Ok(EntriesChanged::default()));
     all.push(numbered(COUNT));
@@ -473,7 +473,7 @@ fn a_hundred_thousand_stations_are_one_transaction() {
     }
     assert_eq!(seen, COUNT as usize);
     let some = |limit| net.switch.source().bindings(&BindingsRequest { limit, ..BindingsRequest::default() });
-    assert_eq!(some(3).expect("bindings").total, COUNT.into());
+    assert_eq!(some(3).expect("bindings").total, u64::from(COUNT));
     // A reload keeps them, and the remote takes them with it.
     reload(&net, "", "api-stations = 100000\nneighbour-suppression = true\nageing = 60");
     let last = StationsRequest { limit: 1, after: request.after, ..request };

@@ -60,7 +60,8 @@ pub(super) fn same_states(lab: &Lab) -> Result<()> {
                 continue;
             };
             packets += 1;
-            let [theirs, ours] = [&mut both.theirs, &mut both.ours].map(|ends| ends.pass(port, &[frame.clone()]));
+            let [theirs, ours] =
+                [&mut both.theirs, &mut both.ours].map(|ends| ends.pass(port, std::slice::from_ref(&frame)));
             let [theirs, ours] = [theirs?, ours?];
             states.extend(shown(&theirs));
             if theirs != ours {
