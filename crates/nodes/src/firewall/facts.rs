@@ -124,7 +124,8 @@ impl Flow {
 
     /// Returns whether it is a packet of ICMP.
     pub(crate) fn is_icmp(&self) -> bool {
-        self.protocol == if self.is_ipv6 { IpProtocol::ICMPV6.0 } else { IpProtocol::ICMP.0 }
+        let icmp = if self.is_ipv6 { IpProtocol::ICMPV6 } else { IpProtocol::ICMP };
+        self.protocol == icmp.0
     }
 
     /// Returns the packet that this one answers, as far as rules see it.
@@ -235,7 +236,8 @@ impl Packet<'_> {
     fn facts(&self) -> Facts {
         let headers = self.headers;
         let version = self.head.get(usize::from(headers.l3)).map_or(0, |first| first >> 4);
-        if version != if headers.network == Network::Ipv4 { 4 } else { 6 } {
+        let expected = if headers.network == Network::Ipv4 { 4 } else { 6 };
+        if version != expected {
             return Facts::Damaged;
         }
         let Some(mut flow) = self.ends() else { return Facts::Damaged };

@@ -43,9 +43,8 @@ impl Packet<'_> {
         about.icmp = error.icmp;
         let front = rest.first_chunk::<QUOTED>()?;
         let half = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);
-        let is_icmp = about.protocol == if about.is_ipv6 { IpProtocol::ICMPV6.0 } else { IpProtocol::ICMP.0 };
         let mut seq = None;
-        if is_icmp {
+        if about.is_icmp() {
             // Errors are about queries and their answers, and never about errors (RFC 1122, 3.2.2).
             about.query = Some(query(about.is_ipv6, front[0], half(4))?);
         } else if [IpProtocol::TCP.0, IpProtocol::UDP.0, SCTP].contains(&about.protocol) {
