@@ -215,7 +215,7 @@ pub enum EventKind {
         /// The group.
         group: String,
     },
-    /// The share of connections of a port was full for the first time.
+    /// The share of connections of a port is full. It is told once a minute at most.
     ConnectionsFull {
         /// The port.
         port: String,

@@ -11,7 +11,7 @@ use straightline_firewall::{
     Definitions, Direction, Flow, Level, Policies, Policy, PolicyError, PortGroups, RuleIndex,
 };
 use straightline_graph::clock::{cycles, whole_seconds};
-use straightline_graph::{NodeControl, Rows, TableEvent, TableView};
+use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView};
 use straightline_packet::{self as packet, IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
 use straightline_wire::MacAddr;
 
@@ -174,8 +174,8 @@ struct State {
     ports: Vec<(PortIndex, PortRules)>,
     table: Arc<Table>,
     picks_up_until: Option<u32>,
-    /// Connections that each port was refused, as events have told.
-    told: Vec<(PortIndex, u64)>,
+    /// Connections that ports were refused, as events have told.
+    told: RefusalNotes,
 }
 
 /// A decision of a port's groups.
@@ -209,8 +209,14 @@ impl FirewallControl {
         let table = Table::new(settings.connections, secret(), &shares(&settings));
         let pickup = u32::try_from(settings.pickup.as_millis()).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
         let picks_up_until = (pickup > 0).then(|| now_ms().wrapping_add(pickup));
-        let state =
-            State { is_replaced: false, policies, ports, table: Arc::new(table), picks_up_until, told: Vec::new() };
+        let state = State {
+            is_replaced: false,
+            policies,
+            ports,
+            table: Arc::new(table),
+            picks_up_until,
+            told: RefusalNotes::default(),
+        };
         let own_rules = Arc::new(FirewallRules { rules: RcuCell::new(rcu) });
         let control = FirewallControl { settings, rules: OnceLock::new(), own_rules, state: Mutex::new(state) };
         control.publish(&control.lock());
@@ -325,24 +331,17 @@ impl FirewallControl {
         events
     }
 
-    /// Returns an event for each port whose share has refused connections for the first time.
+    /// Returns the news of ports whose share refuses connections.
     fn refusals(state: &mut State) -> Vec<TableEvent> {
         let State { ports, table, told, .. } = state;
-        let mut events = Vec::new();
-        for (index, PortRules { name, .. }) in ports {
-            let refused: u64 = table.counts(index.0).map_or(0, |counts| counts.refused.iter().sum());
-            let known = told.iter().any(|(port, _)| port == index);
-            if refused > 0 && !known {
-                told.push((*index, refused));
-                events.push(TableEvent {
-                    // Denied packets of the port may be told so often that others of it are not.
-                    source: format!("connections of port {name}"),
-                    message: format!("port {name:?}: the share of connections is full: {refused} did not begin"),
-                    kind: EventKind::ConnectionsFull { port: name.clone(), refused },
-                });
-            }
-        }
-        events
+        let refused = |index: PortIndex| table.counts(index.0).map_or(0, |counts| counts.refused.iter().sum());
+        let shares = ports.iter().map(|(index, rules)| (rules.name.clone(), None, refused(*index)));
+        told.news_as(shares, |port, _, refused| TableEvent {
+            // Denied packets of the port may be told so often that others of it are not.
+            source: format!("connections of port {port}"),
+            message: format!("port {port:?}: {refused} connections did not begin so far, because its share is full"),
+            kind: EventKind::ConnectionsFull { port, refused },
+        })
     }
 }
 
