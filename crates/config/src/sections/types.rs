@@ -642,15 +642,6 @@ pub struct FirewallConfig {
     pub windows: Windows,
 }
 
-impl FirewallConfig {
-    /// Returns a timeout of the file by its name in [`TIMEOUTS`](crate::TIMEOUTS). `None`: it has its
-    /// default.
-    #[must_use]
-    pub fn timeout(&self, name: &str) -> Option<Duration> {
-        self.timeouts.iter().find(|(known, _)| *known == name).map(|(_, time)| *time)
-    }
-}
-
 /// The treatment of TCP segments outside of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Windows {

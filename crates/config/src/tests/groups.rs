@@ -55,7 +55,6 @@ fn groups_sets_and_their_members() {
     assert_eq!(config.firewall.pickup, Some(Duration::from_secs(60)));
     let timeouts = [("tcp-established", Duration::from_hours(2)), ("udp", Duration::from_secs(5))];
     assert_eq!(config.firewall.timeouts, timeouts);
-    assert_eq!((config.firewall.timeout("udp"), config.firewall.timeout("icmp")), (Some(Duration::from_secs(5)), None));
     assert_eq!(config.firewall.windows, Windows::Liberal);
 
     let mut policies = Policies::new(config.definitions(), Level::detect());
