@@ -147,7 +147,7 @@ pub struct SetGroupRequest {
 }
 
 /// The arguments of the request `connections`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "command-line", derive(clap::Args))]
 pub struct ConnectionsRequest {
@@ -157,9 +157,15 @@ pub struct ConnectionsRequest {
     pub port: Option<String>,
     /// The most connections of the answer.
     #[serde(default = "ConnectionsRequest::default_limit")]
-    #[cfg_attr(feature = "command-line", arg(long, value_name = "N", default_value_t = 1000))]
+    #[cfg_attr(feature = "command-line", arg(long, value_name = "N", default_value_t = Self::default_limit()))]
     #[cfg_attr(feature = "command-line", arg(help = "Most connections to show"))]
     pub limit: u32,
+}
+
+impl Default for ConnectionsRequest {
+    fn default() -> Self {
+        ConnectionsRequest { port: None, limit: Self::default_limit() }
+    }
 }
 
 impl ConnectionsRequest {
