@@ -10,7 +10,6 @@ use az::SaturatingAs;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use straightline_api::nearest_first;
 use straightline_capture::record::Record;
 use straightline_capture::{CaptureObserver, Dropped, Reader, SNAPLEN, Selection};
 use straightline_graph::clock::{cycles, hertz};
@@ -82,11 +81,7 @@ pub(crate) fn check_ports(command: &str, ports: &[String]) -> Result<(), Refusal
 pub(crate) fn interfaces(now: &Snapshot, names: &[String]) -> Result<Vec<CaptureInterface>, Refusal> {
     let mut interfaces: Vec<CaptureInterface> = Vec::new();
     for name in names {
-        let Some(at) = now.config.port_index(name) else {
-            let known = nearest_first(name, now.config.ports.iter().map(|port| port.name.as_str()));
-            let error = format!("no such port {name:?}; ports are {known}");
-            return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
-        };
+        let at = now.place_of(name)?;
         if !interfaces.iter().any(|interface| interface.name == *name) {
             let kind = now.config.ports[at].kind.word().to_owned();
             interfaces.push(CaptureInterface { name: name.clone(), kind });

@@ -14,7 +14,6 @@ use crate::Switch;
 use crate::api::{
     Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ErrorCode, EventKind, ExplainRequest,
     Explanation, GroupRules, Groups, GroupsOfPort, JoinedKind, PortGroups, Refusal, SetGroupRequest, SetGroupsRequest,
-    nearest_first,
 };
 use crate::config::{Group, PortConfig, is_name};
 use crate::dynamic_port::{ClientGroups, DesiredConfig};
@@ -139,12 +138,7 @@ impl Snapshot {
 
     /// Returns the groups of all ports, if this port has some.
     fn firewall(&self, port: &str) -> Result<Arc<FirewallControl>, Refusal> {
-        let ports = &self.config.ports;
-        let Some(known) = ports.iter().find(|known| known.name == port) else {
-            let known = nearest_first(port, ports.iter().map(|port| port.name.as_str()));
-            let error = format!("no such port {port:?}; ports are {known}");
-            return Err(Refusal::new(ErrorCode::UnknownPort, error).about(port));
-        };
+        let known = &self.config.ports[self.place_of(port)?];
         let control = self.tables.get::<FirewallControl>("firewall", "ports");
         control.filter(|_| !known.groups.is_empty()).ok_or_else(|| no_groups(port))
     }
@@ -165,11 +159,7 @@ impl Switch {
         let refused = |error: String| Refusal::new(ErrorCode::Refused, error).about(name);
         let mut desired = self.desired.lock().ignore_poison();
         let now = self.running.now();
-        let Some(at) = now.config.port_index(name) else {
-            let known = nearest_first(name, now.config.ports.iter().map(|port| port.name.as_str()));
-            let error = format!("no such port {name:?}; ports are {known}");
-            return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
-        };
+        let at = now.place_of(name)?;
         if desired.config.ports.iter().any(|port| port.name == *name && !port.groups.is_empty()) {
             return Err(refused(format!("port {name:?} has groups in the file, which win; change the file")));
         }

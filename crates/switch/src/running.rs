@@ -8,7 +8,7 @@ use straightline_graph::{NodeStats, PortControl, TableView, WorkerStats};
 use straightline_packet::{Drops, IgnorePoison, PortIndex};
 use straightline_port::device::Devices;
 
-use crate::api::Cleared;
+use crate::api::{Cleared, ErrorCode, Refusal, nearest_first};
 use crate::captures::{Captures, Session};
 use crate::config::Config;
 use crate::config_file::AppliedFile;
@@ -61,6 +61,17 @@ pub(crate) struct Snapshot {
     pub(crate) tables: Tables,
     /// The counters of each worker, with those of its nodes.
     pub(crate) workers: Vec<(Arc<WorkerStats>, Vec<Arc<NodeStats>>)>,
+}
+
+impl Snapshot {
+    /// Returns the place of a port in the configuration.
+    pub(crate) fn place_of(&self, port: &str) -> Result<usize, Refusal> {
+        self.config.port_index(port).ok_or_else(|| {
+            let known = nearest_first(port, self.config.ports.iter().map(|port| port.name.as_str()));
+            let error = format!("no such port {port:?}; ports are {known}");
+            Refusal::new(ErrorCode::UnknownPort, error).about(port)
+        })
+    }
 }
 
 impl Running {

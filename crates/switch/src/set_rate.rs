@@ -1,6 +1,5 @@
 //! Limits that a client of the API sets. They hold until the next reload, when the file wins.
 
-use straightline_api::nearest_first;
 use straightline_packet::IgnorePoison;
 
 use crate::Switch;
@@ -24,10 +23,9 @@ impl Switch {
         };
         let mut desired = self.desired.lock().ignore_poison();
         let before_all = self.running.now();
+        before_all.place_of(name)?;
         let Some(port) = desired.port_mut(name) else {
-            let known = nearest_first(name, before_all.config.ports.iter().map(|port| port.name.as_str()));
-            let error = format!("no such port {name:?}; ports are {known}");
-            return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
+            return Err(refused(format!("port {name:?} is about to end")));
         };
         if key == "rate-out" && before_all.config.underlays.iter().any(|underlay| underlay.port == *name) {
             return Err(refused(format!(
