@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use straightline_wire::MacAddr;
 
 use super::settings::Domain;
-use super::station::Station;
+use super::station::{RemoteRoute, Station};
 use crate::route::{Pmsi, Route, RouteKey, VXLAN};
 use crate::{INGRESS_REPLICATION, Mobility};
 
@@ -25,6 +25,8 @@ pub(crate) struct DomainState {
     /// Received routes of type 3.
     pub(crate) floods: BTreeMap<RouteKey, Flood>,
     addresses: BTreeMap<IpAddr, Holders>,
+    /// The stations of each other host, as its routes say.
+    behind: BTreeMap<IpAddr, BTreeSet<MacAddr>>,
 }
 
 /// The stations that say that an address is theirs.
@@ -37,7 +39,51 @@ struct Holders {
 
 impl DomainState {
     pub(crate) fn new(settings: Domain) -> Self {
-        Self { settings, stations: BTreeMap::new(), floods: BTreeMap::new(), addresses: BTreeMap::new() }
+        Self {
+            settings,
+            stations: BTreeMap::new(),
+            floods: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            behind: BTreeMap::new(),
+        }
+    }
+
+    /// Adds or replaces a received route of a station. Returns true if it is a new one.
+    pub(crate) fn add_route(&mut self, mac: MacAddr, key: RouteKey, route: RemoteRoute) -> bool {
+        let before = self.stations.entry(mac).or_default().routes.insert(key, route);
+        self.behind.entry(route.next_hop).or_default().insert(mac);
+        if let Some(before) = before {
+            self.left(mac, before.next_hop);
+        }
+        before.is_none()
+    }
+
+    /// Removes a received route of a station. Returns false if there was none.
+    pub(crate) fn remove_route(&mut self, mac: MacAddr, key: &RouteKey) -> bool {
+        let route = self.stations.get_mut(&mac).and_then(|station| station.routes.remove(key));
+        if let Some(route) = route {
+            self.left(mac, route.next_hop);
+        }
+        route.is_some()
+    }
+
+    /// Notes that a route of this host has gone.
+    fn left(&mut self, mac: MacAddr, host: IpAddr) {
+        let has = |station: &Station| station.routes.values().any(|route| route.next_hop == host);
+        if self.stations.get(&mac).is_some_and(has) {
+            return;
+        }
+        if let Some(behind) = self.behind.get_mut(&host) {
+            behind.remove(&mac);
+            if behind.is_empty() {
+                self.behind.remove(&host);
+            }
+        }
+    }
+
+    /// Returns the stations with a route of this host.
+    pub(crate) fn behind(&self, host: IpAddr) -> Vec<MacAddr> {
+        self.behind.get(&host).into_iter().flatten().copied().collect()
     }
 
     /// Returns whether this host wants floods.

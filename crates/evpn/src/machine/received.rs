@@ -173,9 +173,7 @@ impl Machine {
             // It was seen here, but moved on before it was announced.
             station.local = None;
         }
-        if station.routes.insert(route.key, new).is_none() {
-            self.routes += 1;
-        }
+        self.routes += usize::from(self.domains[at].add_route(mac, route.key, new));
         self.settle(now, at, mac);
     }
 
@@ -189,8 +187,7 @@ impl Machine {
                     }
                 }
                 RouteKey::Station { mac, .. } => {
-                    let Some(station) = self.domains[at].stations.get_mut(mac) else { continue };
-                    if station.routes.remove(key).is_some() {
+                    if self.domains[at].remove_route(*mac, key) {
                         self.routes -= 1;
                         self.settle(now, at, *mac);
                     }
@@ -203,10 +200,7 @@ impl Machine {
     fn flood_changed(&mut self, now: Duration, at: usize, host: std::net::IpAddr) {
         let tunnel = self.domains[at].settings.tunnel.clone();
         self.changes.insert(Change::Remote { tunnel, host });
-        let is_behind = |station: &super::station::Station| station.routes.values().any(|r| r.next_hop == host);
-        let stations = self.domains[at].stations.iter().filter(|(_, station)| is_behind(station));
-        let behind: Vec<MacAddr> = stations.map(|(mac, _)| *mac).collect();
-        for mac in behind {
+        for mac in self.domains[at].behind(host) {
             self.settle(now, at, mac);
         }
     }
