@@ -52,6 +52,7 @@ fn share(connections: usize) -> PortShare {
         outbound_reserve: 0,
         each_opener: connections,
         openers: 1,
+        leaves_part: false,
         half_open: connections,
         new_per_second: u32::MAX,
         fragments: 8,

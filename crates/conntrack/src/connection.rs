@@ -8,7 +8,7 @@
 //! | 3 | other side's `max_end` | opener's `max_window` |
 //! | 4, 5 | the same as in 2 and 3, with the sides exchanged | |
 //! | 6 | opener's scale: 8, marks: 8; the same of the other side | last segment: kind and role, scale, marks, retransmissions: 8 each |
-//! | 7 | `seq` of the last segment. UDP: the time from which it is a stream | `ack` |
+//! | 7 | `seq` of the last segment. Not TCP: the time from which it is assured | `ack` |
 //! | 8 | `end` of the last segment | `window` |
 //! | 9 | packets of the opener | packets of the other side |
 //!
@@ -28,7 +28,7 @@ pub(crate) const FACTS: usize = 1;
 pub(crate) const SIDES: [usize; 2] = [2, 4];
 pub(crate) const MARKS: usize = 6;
 pub(crate) const LAST: usize = 7;
-pub(crate) const STREAM_FROM: usize = 7;
+pub(crate) const ASSURED_FROM: usize = 7;
 pub(crate) const PACKETS: usize = 9;
 
 pub(crate) const INBOUND: u8 = 1;
@@ -42,6 +42,7 @@ pub(crate) struct Facts {
     pub(crate) state: State,
     pub(crate) direction: Direction,
     pub(crate) has_reply: bool,
+    /// TCP: both sides have acknowledged. Other protocols: the exchange lasts for some seconds.
     pub(crate) is_assured: bool,
 }
 
@@ -67,9 +68,17 @@ impl Facts {
         u32::from_le_bytes([a, b, self.state as u8, inbound | has_reply | assured])
     }
 
+    /// Returns the class of the connection.
     #[inline]
     pub(crate) fn class(&self) -> Class {
-        Class::of(self.state, self.has_reply, self.direction)
+        match self.state {
+            State::LastAck | State::TimeWait | State::Close => Class::closed(self.direction),
+            State::SynSent | State::SynRecv | State::SynSent2 | State::Unreplied => Class::half_open(self.direction),
+            // A connection that was picked up is confirmed by a packet of the other side.
+            _ if !self.has_reply => Class::half_open(self.direction),
+            State::Replied if !self.is_assured && self.direction == Direction::Inbound => Class::AnsweredInbound,
+            _ => Class::Open,
+        }
     }
 }
 

@@ -13,15 +13,14 @@ use straightline_wire::IpProtocol;
 
 use crate::buckets::{Buckets, Hash};
 use crate::connection::{
-    FACTS, Facts, STREAM_FROM, TIMES, facts_and_rule, halves, load_tcp, new_words, pair, store_tcp,
+    ASSURED_FROM, FACTS, Facts, TIMES, facts_and_rule, halves, load_tcp, new_words, pair, store_tcp,
 };
 use crate::entries::{Entries, Locked, Tag};
 use crate::fast;
 use crate::fragments::{BAD, BadFragment, Fragments};
 use crate::handle::{Opened, Opening};
 use crate::hash::Secret;
-use crate::key::{Direction, Key, Side, protocol_of};
-use crate::members::Members;
+use crate::key::{Key, Side, protocol_of};
 use crate::settings::{PortShare, Settings, deadline, has_come};
 use crate::state::{Class, State, has_streams};
 use crate::sync::{AtomicU64, Ordering};
@@ -29,11 +28,12 @@ use crate::tcp::{Role, Rules, Step, Tcp};
 use crate::transport::{Segment, Transport};
 use crate::verdict::{FULL, Full, Invalid, Passed, Refusal, Verdict};
 
-/// Entries of a class that are looked at to find one of the same opener.
-const MOST_LOOKED_AT: usize = 16;
+mod admission;
 
-/// Time after which an answered exchange of UDP is a stream, in milliseconds.
-const STREAM_AFTER: u32 = 2000;
+use admission::Writer;
+
+/// Time after which an answered exchange is assured, and one of UDP a stream, in milliseconds.
+const ASSURED_AFTER: u32 = 2000;
 
 /// The connections of a port.
 pub(crate) struct Connections {
@@ -54,61 +54,13 @@ pub(crate) struct Common {
     pub(crate) secret: Secret,
 }
 
-/// State of the thread that holds the lock of the port.
-struct Writer {
-    members: Members,
-    /// Inbound connections.
-    inbound: u32,
-    /// Inbound connections of each opener.
-    openers: Vec<u32>,
-    /// Allowance of outbound connections.
-    rate: Rate,
-    /// Allowance of the inbound connections of each opener.
-    opener_rates: Vec<Rate>,
-}
-
-/// The most milliseconds by which clocks of workers differ.
-const MOST_SKEW: u32 = 60_000;
-
-/// An allowance of new connections, in thousandths.
-#[derive(Clone, Copy)]
-struct Rate {
-    allowance: u64,
-    /// Time of the last connection; none before the first one.
-    since: Option<u32>,
-}
-
-impl Rate {
-    /// Takes one connection from the allowance, which grows by `each_second` and is never greater.
-    fn take(&mut self, each_second: u32, now: u32) -> bool {
-        let most = u64::from(each_second) * 1000;
-        let since = self.since.unwrap_or(now);
-        // Clocks of workers differ by some milliseconds, so a time may lie before the last one.
-        if since.wrapping_sub(now) > MOST_SKEW || since == now {
-            self.since = Some(now);
-            let elapsed = u64::from(now.wrapping_sub(since));
-            self.allowance = (self.allowance + elapsed * u64::from(each_second)).min(most);
-        }
-        let left = self.allowance.checked_sub(1000);
-        self.allowance = left.unwrap_or(self.allowance);
-        left.is_some()
-    }
-}
-
 impl Connections {
     pub(crate) fn new(share: PortShare) -> Self {
         let count = share.connections as usize;
-        let full = Rate { allowance: u64::from(share.new_per_second) * 1000, since: None };
         Connections {
             entries: Entries::new(count),
             buckets: Buckets::new(count),
-            writer: Mutex::new(Writer {
-                members: Members::new(count),
-                inbound: 0,
-                openers: vec![0; usize::from(share.openers.max(1))],
-                rate: full,
-                opener_rates: vec![full; usize::from(share.openers.max(1))],
-            }),
+            writer: Mutex::new(Writer::new(&share)),
             share,
             refused: Default::default(),
             fragments: std::array::from_fn(|_| Mutex::new(Fragments::new(share.fragments))),
@@ -123,9 +75,14 @@ impl Connections {
         let next = Self::new(share);
         let mut to = next.lock();
         let from = self.lock();
-        for class in
-            [Class::Open, Class::HalfOpenOutbound, Class::HalfOpenInbound, Class::ClosedOutbound, Class::ClosedInbound]
-        {
+        for class in [
+            Class::Open,
+            Class::AnsweredInbound,
+            Class::HalfOpenOutbound,
+            Class::HalfOpenInbound,
+            Class::ClosedOutbound,
+            Class::ClosedInbound,
+        ] {
             for at in from.members.of(class) {
                 let Some(tag) = self.entries.tag(at) else { continue };
                 let Some(entry) = self.entries.lock(at, tag) else { continue };
@@ -137,7 +94,7 @@ impl Connections {
                 let (facts, _) = facts_and_rule(entry.get(FACTS));
                 let words = std::array::from_fn(|word| entry.get(word));
                 next.entries.fill(free, &key, &words, tag.generation());
-                to.members.set(free, class);
+                to.members.set(free, class, facts.opener);
                 to.count(&facts);
             }
         }
@@ -223,7 +180,8 @@ impl Connections {
     fn classify(&self, at: u32, tag: Tag) {
         let mut writer = self.lock();
         if let Some(entry) = self.entries.lock(at, tag) {
-            writer.members.set(at, facts_and_rule(entry.get(FACTS)).0.class());
+            let facts = facts_and_rule(entry.get(FACTS)).0;
+            writer.members.set(at, facts.class(), facts.opener);
         }
     }
 
@@ -274,112 +232,20 @@ impl Connections {
         };
         let mut words = new_words(facts, opening.rule, begin.tcp.as_ref(), deadline(now, begin.timeout), now);
         if begin.tcp.is_none() {
-            words[STREAM_FROM] = now.wrapping_add(STREAM_AFTER).into();
+            words[ASSURED_FROM] = now.wrapping_add(ASSURED_AFTER).into();
         }
         let tag = self.entries.fill(at, key.words(), &words, opening.generation);
-        writer.members.set(at, facts.class());
+        writer.members.set(at, facts.class(), facts.opener);
         writer.count(&facts);
         Ok(Opened::New((at, tag)))
-    }
-
-    /// Returns a free entry for a new connection, if the share allows one. It may evict others.
-    fn admit(&self, writer: &mut Writer, opening: &Opening<'_>, secret: &Secret, now: u32) -> Result<u32, Full> {
-        let share = &self.share;
-        let direction = opening.direction;
-        // Each opener has an allowance of its own: none stops the connections of another.
-        let rate = match direction {
-            Direction::Outbound => &mut writer.rate,
-            Direction::Inbound => {
-                let place = writer.place_of(opening.opener);
-                &mut writer.opener_rates[place]
-            }
-        };
-        if !rate.take(share.new_per_second, now) {
-            return Err(Full::Rate);
-        }
-        // Each limit that is reached takes one entry. Then the next limit has a place more.
-        let half_open = Class::half_open(direction);
-        if writer.members.count(half_open) >= share.half_open
-            && !self.evict(writer, half_open, opening, secret)
-            && !self.evict_of_greater(writer, half_open, opening, secret)
-        {
-            return Err(Full::HalfOpen);
-        }
-        if direction == Direction::Inbound {
-            if *writer.of_opener(opening.opener) >= share.each_opener
-                && !self.evict(writer, Class::ClosedInbound, opening, secret)
-                && !self.evict(writer, half_open, opening, secret)
-            {
-                return Err(Full::Opener);
-            }
-            let most = share.connections.saturating_sub(share.outbound_reserve);
-            if writer.inbound >= most && !self.make_place(writer, opening, secret) {
-                return Err(Full::Inbound);
-            }
-        }
-        if let Some(free) = writer.members.free() {
-            return Ok(free);
-        }
-        let freed = self.make_place(writer, opening, secret);
-        freed.then(|| writer.members.free()).flatten().ok_or(Full::Connections)
-    }
-
-    /// Evicts a closed connection of the same direction, or a half-open one of the same opener.
-    fn make_place(&self, writer: &mut Writer, opening: &Opening<'_>, secret: &Secret) -> bool {
-        self.evict(writer, Class::closed(opening.direction), opening, secret)
-            || self.evict(writer, Class::half_open(opening.direction), opening, secret)
-    }
-
-    /// Evicts the oldest connection of a class that has the same opener, as far as a few are looked at.
-    fn evict(&self, writer: &mut Writer, class: Class, opening: &Opening<'_>, secret: &Secret) -> bool {
-        let own = writer.place_of(opening.opener);
-        self.evict_if(writer, class, secret, |writer, opener| {
-            opening.direction == Direction::Outbound || writer.place_of(opener) == own
-        })
-    }
-
-    /// Evicts the oldest connection of a class whose opener has more inbound connections than this one:
-    /// who fills what all openers share makes place for the others.
-    fn evict_of_greater(&self, writer: &mut Writer, class: Class, opening: &Opening<'_>, secret: &Secret) -> bool {
-        let own = *writer.of_opener(opening.opener);
-        self.evict_if(writer, class, secret, |writer, opener| {
-            opening.direction == Direction::Inbound && writer.openers[writer.place_of(opener)] > own + 1
-        })
-    }
-
-    /// Evicts the oldest connection of a class whose opener is one of these, as far as a few are looked
-    /// at.
-    fn evict_if(
-        &self,
-        writer: &mut Writer,
-        class: Class,
-        secret: &Secret,
-        is_one: impl Fn(&Writer, u16) -> bool,
-    ) -> bool {
-        loop {
-            let is_meant = |at: &u32| is_one(writer, facts_and_rule(self.entries.peek(*at, FACTS)).0.opener);
-            let Some(at) = writer.members.of(class).take(MOST_LOOKED_AT).find(is_meant) else { return false };
-            let Some(entry) = self.entries.tag(at).and_then(|tag| self.entries.lock(at, tag)) else { return false };
-            let now_in = facts_and_rule(entry.get(FACTS)).0.class();
-            if now_in == class {
-                self.end_locked(writer, at, entry, secret);
-                self.evicted.fetch_add(1, Ordering::Relaxed);
-                return true;
-            }
-            // A packet has changed it, and its thread waits for our lock.
-            writer.members.set(at, now_in);
-        }
     }
 
     fn end_locked(&self, writer: &mut Writer, at: u32, entry: Locked<'_>, secret: &Secret) {
         let facts = facts_and_rule(entry.get(FACTS)).0;
         self.buckets.remove(secret.hash(&entry.key()), at);
         entry.end();
-        writer.members.set(at, Class::Free);
-        if facts.direction == Direction::Inbound {
-            writer.inbound -= 1;
-            *writer.of_opener(facts.opener) -= 1;
-        }
+        writer.members.set(at, Class::Free, 0);
+        writer.forget(&facts);
     }
 
     /// Ends the connections that have expired, among a number of entries that begin with one. Returns
@@ -464,27 +330,6 @@ impl Connections {
     }
 }
 
-impl Writer {
-    /// Counts a new connection.
-    fn count(&mut self, facts: &Facts) {
-        if facts.direction == Direction::Inbound {
-            self.inbound += 1;
-            *self.of_opener(facts.opener) += 1;
-        }
-    }
-
-    /// Returns the number of inbound connections of an opener, to change it.
-    fn of_opener(&mut self, opener: u16) -> &mut u32 {
-        let place = self.place_of(opener);
-        &mut self.openers[place]
-    }
-
-    /// Returns the place of an opener among those that are told apart.
-    fn place_of(&self, opener: u16) -> usize {
-        usize::from(opener) % self.openers.len()
-    }
-}
-
 /// The outcome of a packet, and what remains to be done with the lock of the port.
 struct Advanced {
     verdict: Verdict,
@@ -552,7 +397,8 @@ fn advance_other(entry: &Locked<'_>, facts: &mut Facts, role: Role, settings: &S
         return Step::Invalid(Invalid::Protocol);
     }
     // A packet is judged by what was seen before it (as nf_conntrack does).
-    let is_stream = has_streams(protocol) && { facts.has_reply && has_come(halves(entry.get(STREAM_FROM))[0], now) };
+    facts.is_assured |= facts.has_reply && has_come(halves(entry.get(ASSURED_FROM))[0], now);
+    let is_stream = has_streams(protocol) && facts.is_assured;
     facts.has_reply |= role == Role::Answerer;
     facts.state = match facts.state {
         _ if is_stream => State::Stream,

@@ -109,6 +109,9 @@ pub struct PortShare {
     pub each_opener: u32,
     /// Number of openers that are told apart. Others share a limit with one of them.
     pub openers: u16,
+    /// An opener gets no more than what is left beside it, so it leaves a part to others. It is needed
+    /// where the openers' limits together are more than the share.
+    pub leaves_part: bool,
     /// Half-open connections of each direction: those that the other side has not confirmed.
     pub half_open: u32,
     /// New connections a second, of each direction.
@@ -127,6 +130,7 @@ impl PortShare {
             outbound_reserve: connections / 2,
             each_opener: (connections / 4).max(1),
             openers: 256,
+            leaves_part: true,
             half_open: (connections / 4).max(1),
             new_per_second: connections.max(1000),
             fragments: 64,

@@ -120,31 +120,37 @@ pub(crate) enum Class {
     #[default]
     Free = 0,
     /// Both sides use the connection. It is never evicted.
-    Open = 1,
+    Open,
     /// The other side has not confirmed an outbound connection.
-    HalfOpenOutbound = 2,
+    HalfOpenOutbound,
     /// The other side has not confirmed an inbound connection.
-    HalfOpenInbound = 3,
+    HalfOpenInbound,
     /// An outbound connection is closed.
-    ClosedOutbound = 4,
+    ClosedOutbound,
     /// An inbound connection is closed.
-    ClosedInbound = 5,
+    ClosedInbound,
+    /// An inbound exchange without states has an answer, and has not lasted long.
+    AnsweredInbound,
 }
 
 /// Number of classes.
-pub(crate) const CLASSES: usize = 6;
+pub(crate) const CLASSES: usize = 7;
 
 impl Class {
-    /// Returns the class of a connection.
-    #[inline]
-    pub(crate) fn of(state: State, has_reply: bool, direction: Direction) -> Self {
-        match state {
-            State::LastAck | State::TimeWait | State::Close => Self::closed(direction),
-            State::SynSent | State::SynRecv | State::SynSent2 | State::Unreplied => Self::half_open(direction),
-            // A connection that was picked up is confirmed by a packet of the other side.
-            _ if !has_reply => Self::half_open(direction),
-            _ => Self::Open,
-        }
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; CLASSES] = [
+        Self::Free,
+        Self::Open,
+        Self::HalfOpenOutbound,
+        Self::HalfOpenInbound,
+        Self::ClosedOutbound,
+        Self::ClosedInbound,
+        Self::AnsweredInbound,
+    ];
+
+    /// Returns whether each opener has a list of its own.
+    pub(crate) fn is_by_opener(self) -> bool {
+        matches!(self, Self::HalfOpenInbound | Self::ClosedInbound | Self::AnsweredInbound)
     }
 
     pub(crate) fn half_open(direction: Direction) -> Self {

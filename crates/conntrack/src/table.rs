@@ -361,7 +361,7 @@ impl Table {
     pub fn counts(&self, port: u16) -> Option<Counts> {
         let port = self.port(port)?;
         Some(Counts {
-            open: port.count(Class::Open),
+            open: port.count(Class::Open) + port.count(Class::AnsweredInbound),
             half_open_outbound: port.count(Class::HalfOpenOutbound),
             half_open_inbound: port.count(Class::HalfOpenInbound),
             closed: port.count(Class::ClosedOutbound) + port.count(Class::ClosedInbound),

@@ -1,6 +1,7 @@
+use super::admission::Rate;
 use super::*;
 use crate::entries::STATE;
-use crate::key::Ends;
+use crate::key::{Direction, Ends};
 use crate::transport::Segment;
 use proptest::prelude::*;
 use straightline_wire::tcp::Flags;

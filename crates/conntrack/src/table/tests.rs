@@ -68,7 +68,7 @@ fn a_successor_goes_on() {
 /// A sender that fills its limit leaves others theirs, and the port its reserve.
 #[test]
 fn a_flood_fills_its_own_share() {
-    let share = PortShare { each_opener: 20, half_open: 1000, new_per_second: u32::MAX, ..PortShare::new(100) };
+    let share = PortShare { each_opener: 20, half_open: 1000, new_per_second: u32::MAX, ..PortShare::new(200) };
     let table = Table::new(Settings::default(), SECRET, &[(1, share)]);
     (0..10).for_each(|n| establish(&table, &key(1, n), Direction::Inbound, 3));
     for n in 1000..3000 {
@@ -80,6 +80,94 @@ fn a_flood_fills_its_own_share() {
     assert_eq!(open(&table, &key(1, 40), Direction::Inbound, 3), Err(Refusal::Full(Full::Opener)), "none is evicted");
     (100..150).for_each(|n| establish(&table, &key(1, n), Direction::Outbound, 0));
     assert!((0..10).all(|n| table.find_one(&key(1, n), 0).is_some()));
+}
+
+fn datagram(sender: u16, n: u16) -> Key {
+    let ends = Ends { local: [10, 0, 0, 1], remote: [192, 0, 2, 1], local_port: n, remote_port: sender };
+    Key::v4(1, 0, IpProtocol::UDP, ends)
+}
+
+/// Sends a datagram to the port. Returns whether it passes.
+fn send(table: &Table, sender: u16, n: u16, now: u32) -> bool {
+    let packet = &Transport::Other;
+    let key = datagram(sender, n);
+    if let Some(entry) = table.find_one(&key, now) {
+        return matches!(table.advance(entry, Side::Remote, packet, now), Verdict::Pass(_));
+    }
+    let direction = Direction::Inbound;
+    let opening = Opening { direction, opener: sender, generation: 1, rule: 1, packet, pickup: false };
+    table.open(&key, &opening, now).is_ok()
+}
+
+fn answer(table: &Table, sender: u16, n: u16, now: u32) {
+    if let Some(entry) = table.find_one(&datagram(sender, n), now) {
+        assert!(matches!(table.advance(entry, Side::Local, &Transport::Other, now), Verdict::Pass(_)));
+    }
+}
+
+fn generous() -> Table {
+    let share = PortShare { new_per_second: u32::MAX, ..PortShare::new(10_000) };
+    Table::new(Settings::default(), SECRET, &[(1, share)])
+}
+
+/// Two senders take all half-open connections that they get and refresh them. A third one, which has
+/// established connections, opens what it likes.
+#[test]
+fn two_senders_lock_no_other_out_of_what_is_half_open() {
+    let table = generous();
+    (0..15).for_each(|n| establish(&table, &key(1, n), Direction::Inbound, 9));
+    (0..16).for_each(|n| assert!(send(&table, 1, n, 0)));
+    (0..2500).for_each(|n| {
+        let _ = send(&table, 2, n, 0);
+    });
+    for now in [1000, 2000] {
+        (0..16).for_each(|n| {
+            let _ = send(&table, 1, n, now);
+        });
+        (0..2500).for_each(|n| {
+            let _ = send(&table, 2, n, now);
+        });
+        (0..2000).for_each(|n| assert!(send(&table, 9, n, now), "connection {n} at {now}"));
+        assert!((0..16).all(|n| table.find_one(&datagram(1, n), now).is_some()), "it has fewest");
+    }
+    assert!((0..15).all(|n| table.find_one(&key(1, n), 0).is_some()), "none that is open is evicted");
+}
+
+/// Senders whose packets the port answers leave a part to others.
+#[test]
+fn senders_with_answers_lock_no_other_out() {
+    let table = generous();
+    for sender in [1, 2] {
+        for now in [0, 3000] {
+            for n in 0..2500 {
+                if send(&table, sender, n, now) {
+                    answer(&table, sender, n, now);
+                }
+            }
+        }
+    }
+    let count = |sender, state| {
+        let is_one = |c: &Connection| c.opener == sender && c.state == state;
+        table.connections(1, 3000).filter(is_one).count()
+    };
+    assert!([1, 2].iter().all(|sender| count(*sender, State::Stream) > 1000));
+    (0..600).for_each(|n| assert!(send(&table, 3, n, 3000), "connection {n}"));
+
+    // Exchanges that have just begun make place for those who have fewer, until all have the same.
+    let table = generous();
+    for sender in 0..40 {
+        for n in 0..2500 {
+            if send(&table, sender, n, 0) {
+                answer(&table, sender, n, 0);
+            }
+        }
+        assert!(count_of(&table, sender) > 5000 / 42, "sender {sender}");
+    }
+    (0..100).for_each(|n| establish(&table, &key(1, n), Direction::Inbound, 50));
+}
+
+fn count_of(table: &Table, sender: u16) -> usize {
+    table.connections(1, 0).filter(|connection| connection.opener == sender).count()
 }
 
 /// An ICMP error passes if it quotes what the side has sent, and nobody has acknowledged.

@@ -112,12 +112,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn share() -> impl Strategy<Value = PortShare> {
     let rate = prop_oneof![3 => Just(1000_u32), 1 => 0..4_u32];
-    (1..14_u32, 0..8_u32, 1..10_u32, 1..4_u16, 1..10_u32, rate).prop_map(
-        |(connections, reserve, each_opener, openers, half_open, new_per_second)| PortShare {
+    (1..14_u32, 0..8_u32, 1..10_u32, 1..4_u16, 1..10_u32, rate, any::<bool>()).prop_map(
+        |(connections, reserve, each_opener, openers, half_open, new_per_second, leaves_part)| PortShare {
             connections,
             outbound_reserve: reserve.min(connections),
             each_opener,
             openers,
+            leaves_part,
             half_open,
             new_per_second,
             fragments: 8,
@@ -295,7 +296,7 @@ impl Rig {
             };
             u32::try_from(all.values().filter(is_one).count()).expect("few")
         };
-        prop_assert_eq!(counts.open, count(Class::Open, None));
+        prop_assert_eq!(counts.open, count(Class::Open, None) + count(Class::Answered, None));
         prop_assert_eq!(counts.half_open_outbound, count(Class::HalfOpen, Some(Direction::Outbound)));
         prop_assert_eq!(counts.half_open_inbound, count(Class::HalfOpen, Some(Direction::Inbound)));
         prop_assert_eq!(counts.closed, count(Class::Closed, None));

@@ -28,12 +28,20 @@ pub(crate) struct Connection {
 #[derive(Clone, Debug)]
 pub(crate) enum Protocol {
     Tcp(Tcp),
-    Other { has_reply: bool, stream_from: u32, is_stream: bool },
+    /// `lasts`: it was answered, and had a packet two seconds after its first one.
+    Other {
+        has_reply: bool,
+        assured_from: u32,
+        has_streams: bool,
+        lasts: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Open,
+    /// An inbound exchange that was answered and does not last.
+    Answered,
     HalfOpen,
     Closed,
 }
@@ -42,7 +50,7 @@ impl Connection {
     pub(crate) fn state(&self) -> State {
         match &self.protocol {
             Protocol::Tcp(tcp) => tcp.state,
-            Protocol::Other { is_stream: true, .. } => State::Stream,
+            Protocol::Other { has_streams: true, lasts: true, .. } => State::Stream,
             Protocol::Other { has_reply: true, .. } => State::Replied,
             Protocol::Other { .. } => State::Unreplied,
         }
@@ -59,8 +67,11 @@ impl Connection {
         match self.state() {
             State::SynSent | State::SynSent2 | State::SynRecv | State::Unreplied => Class::HalfOpen,
             State::LastAck | State::TimeWait | State::Close => Class::Closed,
-            _ if self.has_reply() => Class::Open,
-            _ => Class::HalfOpen,
+            _ if !self.has_reply() => Class::HalfOpen,
+            _ => match self.protocol {
+                Protocol::Other { lasts: false, .. } if self.direction == Direction::Inbound => Class::Answered,
+                _ => Class::Open,
+            },
         }
     }
 }
@@ -115,7 +126,8 @@ impl Reference {
                 (Protocol::Tcp(tcp), timeout)
             }
             Transport::Other => {
-                let other = Protocol::Other { has_reply: false, stream_from: now + 2000, is_stream: false };
+                let has_streams = key.protocol() == IpProtocol::UDP;
+                let other = Protocol::Other { has_reply: false, assured_from: now + 2000, has_streams, lasts: false };
                 (other, timeout_of(key.protocol(), false, &timeouts))
             }
         };
@@ -157,26 +169,32 @@ impl Reference {
         *since = now;
         *allowance = allowance.checked_sub(1000).ok_or(Full::Rate)?;
 
-        let is_half_open = |c: &Connection| c.direction == direction && c.class() == Class::HalfOpen;
-        if self.count(is_half_open) >= share.half_open
-            && !self.evict(Class::HalfOpen, opening)
-            && !self.evict_of_greater(opening)
-        {
-            return Err(Full::HalfOpen);
-        }
-        if direction == Direction::Inbound {
-            let is_same = |c: &Connection| {
-                c.direction == Direction::Inbound && c.opener % share.openers == opener % share.openers
-            };
-            if self.count(is_same) >= share.each_opener
+        let is_of_direction = |c: &Connection| c.direction == direction;
+        let is_half_open = |c: &Connection| is_of_direction(c) && c.class() == Class::HalfOpen;
+        if direction == Direction::Outbound {
+            if self.count(is_half_open) >= share.half_open && !self.evict(Class::HalfOpen, opening) {
+                return Err(Full::HalfOpen);
+            }
+        } else {
+            let place = opener % share.openers;
+            let is_own = |c: &Connection| is_of_direction(c) && c.opener % share.openers == place;
+            let left = share.half_open.saturating_sub(self.count(is_half_open));
+            let has_enough = |own, left| left == 0 || share.leaves_part && own >= left;
+            if has_enough(self.count(|c| is_own(c) && is_half_open(c)), left)
+                && !self.evict_of_greater(Class::HalfOpen, opening, is_half_open)
+                && !self.evict(Class::HalfOpen, opening)
+            {
+                return Err(Full::HalfOpen);
+            }
+            if self.count(is_own) >= share.each_opener
                 && !self.evict(Class::Closed, opening)
                 && !self.evict(Class::HalfOpen, opening)
             {
                 return Err(Full::Opener);
             }
-            let is_inbound = |c: &Connection| c.direction == Direction::Inbound;
-            if self.count(is_inbound) >= share.connections - share.outbound_reserve && !self.make_place(opening) {
-                return Err(Full::Inbound);
+            let left = (share.connections - share.outbound_reserve).saturating_sub(self.count(is_of_direction));
+            if has_enough(self.count(is_own), left) && !self.make_place(opening) {
+                return Err(if left == 0 { Full::Inbound } else { Full::Opener });
             }
         }
         if self.count(|_| true) >= share.connections && !self.make_place(opening) {
@@ -186,10 +204,17 @@ impl Reference {
     }
 
     fn make_place(&mut self, opening: &Opening) -> bool {
-        self.evict(Class::Closed, opening) || self.evict(Class::HalfOpen, opening)
+        let of_greater = |table: &mut Self, class| {
+            opening.direction == Direction::Inbound && table.evict_of_greater(class, opening, |_| true)
+        };
+        self.evict(Class::Closed, opening)
+            || of_greater(self, Class::Closed)
+            || of_greater(self, Class::HalfOpen)
+            || self.evict(Class::HalfOpen, opening)
+            || of_greater(self, Class::Answered)
     }
 
-    /// Evicts the connection that came into the class first, among the first 16 of its direction.
+    /// Evicts the oldest connection of a class, of the same opener if it is inbound.
     fn evict(&mut self, class: Class, opening: &Opening) -> bool {
         let openers = self.share.openers;
         self.evict_if(class, opening.direction, |opener| {
@@ -197,24 +222,31 @@ impl Reference {
         })
     }
 
-    /// Evicts an inbound half-open connection of an opener that has at least two more than this one.
-    fn evict_of_greater(&mut self, opening: &Opening) -> bool {
+    /// Evicts an inbound connection of the opener that has most of these, if it has at least two more
+    /// than this one.
+    fn evict_of_greater(&mut self, class: Class, opening: &Opening, is_counted: impl Fn(&Connection) -> bool) -> bool {
         let openers = self.share.openers;
         let mut counts: HashMap<u16, u32> = HashMap::new();
+        let mut with_class = Vec::new();
         for connection in self.connections.values().filter(|c| c.direction == Direction::Inbound) {
-            *counts.entry(connection.opener % openers).or_default() += 1;
+            let place = connection.opener % openers;
+            *counts.entry(place).or_default() += u32::from(is_counted(connection));
+            if connection.class() == class {
+                with_class.push(place);
+            }
         }
-        let of = |opener: u16| counts.get(&(opener % openers)).copied().unwrap_or(0);
-        let own = of(opening.opener);
-        opening.direction == Direction::Inbound
-            && self.evict_if(Class::HalfOpen, opening.direction, |opener| of(opener) > own + 1)
+        let own = counts.get(&(opening.opener % openers)).copied().unwrap_or(0);
+        // Of those that have the same, the last one.
+        let greatest = with_class.into_iter().max_by_key(|place| (counts[place], *place));
+        greatest
+            .filter(|place| counts[place] > own + 1)
+            .is_some_and(|greatest| self.evict_if(class, Direction::Inbound, |opener| opener % openers == greatest))
     }
 
     fn evict_if(&mut self, class: Class, direction: Direction, is_one: impl Fn(u16) -> bool) -> bool {
         let all = self.connections.iter();
-        let mut of_class: Vec<_> = all.filter(|(_, c)| c.class() == class && c.direction == direction).collect();
-        of_class.sort_by_key(|(_, connection)| connection.since);
-        let Some(key) = of_class.iter().take(16).find(|(_, c)| is_one(c.opener)).map(|(key, _)| **key) else {
+        let of_class = all.filter(|(_, c)| c.class() == class && c.direction == direction && is_one(c.opener));
+        let Some(key) = of_class.min_by_key(|(_, connection)| connection.since).map(|(key, _)| *key) else {
             return false;
         };
         self.connections.remove(&key);
@@ -233,11 +265,10 @@ impl Reference {
             (Protocol::Tcp(tcp), Transport::Tcp(segment)) => {
                 tcp.advance(is_reply, segment, &timeouts, is_liberal, connection.expires - now)
             }
-            (Protocol::Other { has_reply, stream_from, is_stream }, Transport::Other) => {
-                let has_streams = matches!(key.protocol(), IpProtocol::UDP);
-                *is_stream |= has_streams && *has_reply && now >= *stream_from;
+            (Protocol::Other { has_reply, assured_from, has_streams, lasts }, Transport::Other) => {
+                *lasts |= *has_reply && now >= *assured_from;
                 *has_reply |= is_reply;
-                Outcome::Renew(timeout_of(key.protocol(), *is_stream, &timeouts))
+                Outcome::Renew(timeout_of(key.protocol(), *has_streams && *lasts, &timeouts))
             }
             _ => Outcome::Invalid(Invalid::Protocol),
         };

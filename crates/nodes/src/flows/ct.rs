@@ -17,6 +17,9 @@ use crate::headers::Headers;
 /// The number of the share that has all connections of the bridge.
 pub(super) const SHARE: u16 = 0;
 
+/// Openers that have parts of their own. Two ports whose numbers are so far apart share one.
+const OPENERS: u16 = 1024;
+
 /// Creates the table of a bridge with this many ports.
 pub(super) fn new_table(settings: FlowConnections, ports: usize) -> Table {
     Table::new(settings.tracking, secret(), &[(SHARE, share(settings, ports))])
@@ -31,7 +34,8 @@ pub(super) fn share(settings: FlowConnections, ports: usize) -> PortShare {
         connections,
         outbound_reserve: 0,
         each_opener: (connections / parts).max(1),
-        openers: u16::MAX,
+        openers: OPENERS,
+        leaves_part: false,
         half_open: connections,
         new_per_second: u32::MAX,
         fragments: 64,
