@@ -15,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use charge::Visits;
 use debts::Debts;
 use deficit::{Load, ShareRound};
 pub use forms::Form;
@@ -99,6 +100,8 @@ pub struct Graph {
     /// The nodes that have run in this turn, among those that learn which packets go back. None if the
     /// graph has no such nodes.
     has_run: Option<Ready>,
+    /// Visits of this turn's packets to these nodes.
+    visits: Option<Box<Visits>>,
     /// Forms of packets. One is absent while its outputs run.
     forms: Vec<Option<Box<FormGroup>>>,
     /// Memory for the packets of enclosed nodes. It is absent while they run, and without such nodes.
@@ -153,6 +156,7 @@ impl Graph {
             waiting: Vec::new(),
             rounds: Vec::new(),
             has_run: None,
+            visits: None,
             forms: Vec::new(),
             kept: None,
             end: Arc::default(),
@@ -190,6 +194,7 @@ impl Graph {
         if has_state {
             self.entries[index.0].has_state = true;
             self.has_run.get_or_insert_default().cover(self.entries.len());
+            self.visits.get_or_insert_default();
         }
         if has_rounds {
             self.rounds.push(index.0);
@@ -452,6 +457,9 @@ impl Graph {
         turn.serve(entry.served);
         if let Some(has_run) = self.has_run.as_mut().filter(|_| entry.has_state) {
             has_run.add(index);
+            if let Some(visits) = &mut self.visits {
+                visits.add(&entry.pending);
+            }
         }
         let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
         node.process(turn.packets(), &entry.pending, &mut next);

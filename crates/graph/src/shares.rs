@@ -1,11 +1,12 @@
 //! Shares of a turn: what an input's packets may cost, so that a turn stays short for all others.
 //!
-//! Most packets cost little more than their copy, and the turn's limits bound those. Two kinds of
+//! Most packets cost little more than their copy, and the turn's limits bound those. Three kinds of
 //! packets can cost hundreds of times as much:
 //!
 //! - packets for an output that sends by system calls (a tap, a packet socket, AF_XDP): a GSO packet
 //!   may become hundreds of sends;
-//! - packets that go to many outputs: each is a copy.
+//! - packets that go to many outputs: each is a copy;
+//! - packets that go to many nodes with state (groups of ports), although none may let them pass.
 //!
 //! The graph charges these packets to their input after the nodes have run and before any output
 //! delivers:

@@ -127,6 +127,7 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
     let group = Group::parse("g", &["any from any"], &outbound).expect("rules");
     let groups = PortGroups { groups: vec!["g".to_owned()], trusted: false, source_check: true };
     let share = PortShare {
+        leaves_part: false,
         half_open: connections,
         new_per_second: u32::MAX,
         each_opener: connections,

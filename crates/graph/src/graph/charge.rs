@@ -2,7 +2,7 @@
 //! [`shares`](crate::shares).
 
 use az::SaturatingAs;
-use straightline_packet::{MAX_BATCH, PacketId, Served, Turn};
+use straightline_packet::{Batch, MAX_BATCH, PacketId, Served, Turn};
 
 use super::{Action, Entry, Graph};
 use crate::clock::cycles;
@@ -10,6 +10,51 @@ use crate::shares::{copy_cycles, share};
 
 /// A turn whose costly packets take less than this part of their time is not looked at closer.
 const CHEAP: i64 = 4;
+
+/// Visits of a packet that cost nothing: the groups of its sender and of its receiver decide about it, and
+/// the flows of its bridge.
+const FREE_VISITS: u32 = 3;
+
+/// Visits of packets to nodes with state, which take as long as a copy. A flood visits such a node of
+/// each port, and it costs as much where none of them lets it pass.
+pub(super) struct Visits {
+    /// Visits of all packets.
+    total: usize,
+    /// Visits of each packet, by its index.
+    of: [u32; MAX_BATCH],
+}
+
+impl Default for Visits {
+    fn default() -> Self {
+        Visits { total: 0, of: [0; MAX_BATCH] }
+    }
+}
+
+impl Visits {
+    /// Counts a visit of each packet.
+    #[inline]
+    pub(super) fn add(&mut self, batch: &Batch) {
+        self.total += batch.len();
+        batch.ids().iter().for_each(|id| self.of[id.index()] += 1);
+    }
+
+    fn clear(&mut self) {
+        if self.total > 0 {
+            *self = Self::default();
+        }
+    }
+
+    /// Returns the cycles of the visits of a packet, by estimate.
+    fn cycles(&self, packet: usize) -> u64 {
+        copy_cycles(0, self.of[packet].saturating_sub(FREE_VISITS))
+    }
+
+    /// Returns the cycles of all visits. With one visit for each taken packet, none is looked at.
+    #[inline]
+    fn all_cycles(&self, taken: usize) -> u64 {
+        if self.total > taken { (0..MAX_BATCH).map(|packet| self.cycles(packet)).sum() } else { 0 }
+    }
+}
 
 impl Graph {
     /// Repays debts of inputs, at the time `now`.
@@ -65,16 +110,23 @@ impl Graph {
         // Most turns are far below the bound, so an upper limit of their costs is enough.
         let further = deliveries.saturating_sub(taken).saturating_as::<u32>();
         let copies = if further > 0 { further_copies(turn, further, outputs) } else { 0 };
-        if sends.saturating_add(copies).saturating_as::<i64>() > self.turn_time / CHEAP {
+        let visits = self.visits.as_ref().map_or(0, |visits| visits.all_cycles(taken));
+        let all = sends.saturating_add(copies).saturating_add(visits);
+        if all.saturating_as::<i64>() > self.turn_time / CHEAP {
             self.charge_each(turn, may_leave);
+        }
+        if let Some(visits) = &mut self.visits {
+            visits.clear();
         }
     }
 
-    /// Charges each packet for its sends, and for its copies beyond the first. Packets that are too
-    /// many stay in their rings, if they may.
+    /// Charges each packet for its sends, its visits, and its copies beyond the first. Packets that are
+    /// too many stay in their rings, if they may. They pay for their visits, which have taken place.
     #[cold]
     fn charge_each(&mut self, turn: &mut Turn<'_>, may_leave: bool) {
-        let mut costs = [0_u64; MAX_BATCH];
+        let visits = self.visits.as_deref();
+        let of_visits = |packet| visits.map_or(0, |visits| visits.cycles(packet));
+        let mut costs: [u64; MAX_BATCH] = std::array::from_fn(of_visits);
         let mut has_copy = [!may_leave; MAX_BATCH];
         for index in self.outputs.iter() {
             let entry = &self.entries[index];
@@ -100,8 +152,10 @@ impl Graph {
                 turn.leave_tail(too_many.clone());
             }
             // The packets that cannot go back pass, and make a debt.
-            let passing = turn.ids(too_many).filter(|&id| !turn.is_left(id));
-            passing.for_each(|id| input.account.pay(costs[id.index()]));
+            for id in turn.ids(too_many) {
+                let packet = id.index();
+                input.account.pay(if turn.is_left(id) { of_visits(packet) } else { costs[packet] });
+            }
             let paid = before.saturating_sub(input.account.balance);
             if paid > most {
                 most = paid;
