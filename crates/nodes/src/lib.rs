@@ -43,6 +43,7 @@ mod patch;
 mod prefix;
 mod sink;
 mod source_check;
+mod tickets;
 mod vlan_in;
 mod vlan_split;
 

@@ -15,7 +15,7 @@
 //!   whole or not visible.
 //! - **Heads only.** All that is read lies in the head, which the guest cannot change any more.
 //! - **Once.** A packet that goes back to its ring is not decided again when it comes again
-//!   (`tickets.rs`).
+//!   (`../tickets.rs`).
 //! - **Policy changes** have a number. A connection that an older policy allowed is decided again with
 //!   its next packet.
 
@@ -24,7 +24,6 @@ mod facts;
 mod plain;
 mod quoted;
 mod run;
-mod tickets;
 
 use std::fmt;
 use std::sync::Arc;

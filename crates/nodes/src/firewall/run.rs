@@ -14,7 +14,7 @@ use straightline_wire::{EtherType, IpProtocol};
 use super::control::{Denial, PortRules, Rules};
 use super::facts::{Facts, Flow, Fragment};
 use super::plain;
-use super::tickets::Tickets;
+use crate::tickets::Tickets;
 
 /// Packets that are read, looked up and followed together: all that they need stays in the first cache.
 const TOGETHER: usize = 64;
@@ -30,6 +30,8 @@ pub(super) struct Work {
     /// Facts of packets that are not plain. `None`: they were not needed.
     facts: [Option<Facts>; MAX_BATCH],
     pub(super) decisions: [Decision; MAX_BATCH],
+    /// Destinations of packets to the port: those to other stations begin no connections.
+    destinations: [[u8; 6]; MAX_BATCH],
     /// Plain packets, by their place in the batch, with their keys and facts.
     plain: Vec<usize>,
     keys: Vec<Key>,
@@ -49,7 +51,7 @@ pub(super) struct Work {
     verdicts: Verdicts,
     /// Denials that were noted, and the second.
     recent: [u64; RECENT],
-    tickets: Tickets,
+    tickets: Tickets<Decision>,
 }
 
 /// The decision on a packet.
@@ -68,6 +70,7 @@ impl Work {
             generation: 0,
             facts: [None; MAX_BATCH],
             decisions: [Decision::Ask; MAX_BATCH],
+            destinations: [[0; 6]; MAX_BATCH],
             plain: Vec::with_capacity(MAX_BATCH),
             keys: Vec::with_capacity(MAX_BATCH),
             transports: Vec::with_capacity(MAX_BATCH),
@@ -104,17 +107,20 @@ impl Work {
     /// Issues tickets for the packets that go back to their ring.
     #[cold]
     pub(super) fn issue_tickets(&mut self, packets: &Packets<'_>, departs: &Departs, port: PortIndex, sender: Side) {
-        let Work { ids, generation, facts, decisions, plain, keys, transports, tickets, .. } = self;
+        let Work { ids, generation, facts, decisions, destinations, plain, keys, transports, tickets, .. } = self;
         let now = packets.now();
+        let mut issue = |at: usize, seen: Seen| {
+            let from = packets.port(ids[at]).0;
+            let name = tickets.name((from, *generation, destinations[at], seen));
+            tickets.issue(from, name, decisions[at], now);
+        };
         let names = plain.iter().zip(keys.iter().zip(&*transports));
         for (&at, (key, transport)) in names.filter(|(at, _)| facts[**at].is_none() && !departs[ids[**at].index()]) {
-            let seen = Seen::Packet { key: *key, transport: *transport, fragment: None, rest: None };
-            tickets.issue(tickets.name((packets.port(ids[at]).0, *generation, seen)), decisions[at], now);
+            issue(at, Seen::Packet { key: *key, transport: *transport, fragment: None, rest: None });
         }
-        for (at, &id) in ids.iter().enumerate().filter(|(_, id)| !departs[id.index()]) {
-            let seen = facts[at].and_then(|facts| Seen::of(facts, port, sender));
-            if let Some(seen) = seen {
-                tickets.issue(tickets.name((packets.port(id).0, *generation, seen)), decisions[at], now);
+        for (at, _) in ids.iter().enumerate().filter(|(_, id)| !departs[id.index()]) {
+            if let Some(seen) = facts[at].and_then(|facts| Seen::of(facts, port, sender)) {
+                issue(at, seen);
             }
         }
     }
@@ -131,7 +137,7 @@ impl Decision {
     }
 }
 
-/// All that the decision on a packet depends on, apart from its sender and the policy.
+/// All that the decision on a packet depends on, apart from its sender, its destination and the policy.
 #[derive(Hash)]
 enum Seen {
     Packet {
@@ -234,12 +240,16 @@ impl<'a> Run<'a> {
 
     /// Reads packets. Those that are plain follow their connections.
     fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch, places: Range<usize>) {
-        let has_tickets = self.work.tickets.may_have_some(packets.now());
+        let has_tickets = self.work.tickets.has_some();
         let first = self.work.plain.len();
         self.work.others.clear();
         for at in places {
             self.work.decisions[at] = Decision::Ask;
             self.work.facts[at] = None;
+            if self.direction == Direction::In {
+                let destination = packets.head(batch.ids()[at]).first_chunk();
+                self.work.destinations[at] = destination.copied().unwrap_or_default();
+            }
             if has_tickets && self.take_ticket(packets, batch.ids()[at], at) {
                 continue;
             }
@@ -278,11 +288,15 @@ impl<'a> Run<'a> {
     /// Takes the ticket of a packet that was decided in an earlier turn. Returns whether it has one.
     #[cold]
     fn take_ticket(&mut self, packets: &mut Packets<'_>, id: PacketId, at: usize) -> bool {
+        let from = packets.port(id).0;
+        if !self.work.tickets.may_have(from, packets.now()) {
+            return false;
+        }
         let facts = Facts::of(packets, id);
         let Some(seen) = Seen::of(facts, self.port, self.sender) else { return false };
-        let tickets = &mut self.work.tickets;
-        let name = tickets.name((packets.port(id).0, self.own.generation, seen));
-        let Some(decision) = tickets.take(name, packets.now()) else { return false };
+        let Work { tickets, destinations, .. } = &mut *self.work;
+        let name = tickets.name((from, self.own.generation, destinations[at], seen));
+        let Some(decision) = tickets.take(from, name, packets.now()) else { return false };
         self.work.decisions[at] = decision;
         self.work.facts[at] = Some(facts);
         true

@@ -111,6 +111,20 @@ fn a_packet_that_its_guest_has_changed_is_decided_anew() {
     assert_eq!(rig.send(0, vec![udp((OWN, 4000), (PEER, 53))], 9).len(), 1);
 }
 
+/// A frame to another station begins no connection. If it waits, its ticket is not for one to the port.
+#[test]
+fn a_ticket_of_a_frame_to_another_station_is_for_that_one_alone() {
+    let own = MacAddr([2, 0, 0, 0, 0, 9]);
+    let mut rig = Waiting::new(
+        settings(&["udp 9 from any"], &[], |settings| settings.ports[0].macs = vec![MacPrefix::exact(own)]),
+        false,
+    );
+    assert!(rig.send(1, vec![udp((PEER, 7), (OWN, 9))], 0).is_empty());
+    rig.rings[1].change(|frame| frame[..6].copy_from_slice(&own.0));
+    assert_eq!(rig.turns(1, 9).len(), 1);
+    assert_eq!(rig.control.counts(VM).expect("a share").half_open_inbound, 1);
+}
+
 #[test]
 fn a_port_of_a_bridge_counts_a_drop_once() {
     let mut rig = Waiting::new(settings(&["udp 9 from any"], &[], |_| ()), false);
