@@ -8,11 +8,13 @@ use straightline_conntrack::{
     Direction, Entry, Key, Opened, Opening, Passed, PortShare, Refusal, Side, Table, Verdict,
 };
 use straightline_flow::ct_state::{ESTABLISHED, INVALID, NEW, RELATED, REPLY, TRACKED};
-use straightline_packet::{PacketId, Packets, Reason};
+use straightline_graph::Departs;
+use straightline_packet::{MAX_BATCH, PacketId, Packets, Reason};
 
 use super::control::FlowConnections;
 use crate::firewall::{Facts, Flow, Fragment, secret};
 use crate::headers::Headers;
+use crate::tickets::Tickets;
 
 /// The number of the share that has all connections of the bridge.
 pub(super) const SHARE: u16 = 0;
@@ -60,12 +62,82 @@ impl Tracked {
     }
 }
 
+/// Searches of a turn that are noted. Further ones are searched again if their packet comes again.
+const NOTED: usize = 4 * MAX_BATCH;
+
+/// The searches of a turn, and the outcomes of those whose packets went back to their ring: each packet
+/// counts once for its connection.
+pub(super) struct Searches {
+    tickets: Tickets<(u8, Option<Entry>)>,
+    /// Packets with the zone and the outcome of a search.
+    noted: Vec<(PacketId, u16, Tracked)>,
+    /// The last search of each packet.
+    last: [usize; MAX_BATCH],
+}
+
+impl Searches {
+    pub(super) fn new() -> Self {
+        Searches { tickets: Tickets::new(), noted: Vec::with_capacity(NOTED), last: [0; MAX_BATCH] }
+    }
+
+    /// Forgets the searches of the turn before.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.noted.clear();
+    }
+
+    /// Issues tickets for the packets that go back to their ring.
+    pub(super) fn issue_tickets(&mut self, packets: &Packets<'_>, departs: &Departs) {
+        for &(id, zone, Tracked { state, facts, entry }) in self.noted.iter().filter(|(id, ..)| !departs[id.index()]) {
+            let port = packets.port(id).0;
+            let name = self.tickets.name((port, zone, facts));
+            self.tickets.issue(port, name, (state, entry), packets.now());
+        }
+    }
+
+    /// Takes the ticket of a packet that was searched in an earlier turn.
+    fn take(&mut self, packets: &Packets<'_>, id: PacketId, zone: u16, facts: Facts) -> Option<Tracked> {
+        let port = packets.port(id).0;
+        if !self.tickets.has_some() || !self.tickets.may_have(port, packets.now()) {
+            return None;
+        }
+        let name = self.tickets.name((port, zone, facts));
+        let (state, entry) = self.tickets.take(port, name, packets.now())?;
+        Some(Tracked { state, facts, entry })
+    }
+
+    fn note(&mut self, id: PacketId, zone: u16, found: Tracked) {
+        self.last[id.index()] = self.noted.len();
+        if self.noted.len() < NOTED {
+            self.noted.push((id, zone, found));
+        }
+    }
+
+    /// Notes that the outcome of a packet's last search is another one.
+    fn change(&mut self, id: PacketId, found: Tracked) {
+        if let Some((of, _, noted)) = self.noted.get_mut(self.last[id.index()])
+            && *of == id
+        {
+            *noted = found;
+        }
+    }
+}
+
 /// A packet that searches for its connection.
 struct Search<'a> {
     table: &'a Table,
     /// Port by which the packet came.
     opener: u16,
     now: u32,
+}
+
+/// A search for the connection of a packet.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) id: PacketId,
+    pub(super) headers: &'a Headers,
+    pub(super) zone: u16,
+    pub(super) commits: bool,
 }
 
 /// Searches for the connection of a packet in a zone. `before` is what the last search of this packet has
@@ -76,24 +148,28 @@ struct Search<'a> {
 pub(super) fn track(
     table: Option<&Table>,
     packets: &Packets<'_>,
-    id: PacketId,
-    headers: &Headers,
+    wanted: Wanted<'_>,
     before: Option<&Tracked>,
-    zone: u16,
-    commits: bool,
+    searches: &mut Searches,
 ) -> Result<Tracked, Reason> {
+    let Wanted { id, headers, zone, commits } = wanted;
     let facts = Facts::parsed(packets.head(id), headers, zone);
     let Some(table) = table else { return Ok(Tracked::invalid(facts)) };
     let search = Search { table, opener: packets.port(id).0, now: packets.now().wrapping_mul(1000) };
     let mut found = match before.filter(|before| before.facts == facts) {
         Some(before) => *before,
-        None => search.find(facts),
+        None => {
+            let found = searches.take(packets, id, zone, facts).unwrap_or_else(|| search.find(facts));
+            searches.note(id, zone, found);
+            found
+        }
     };
     if commits && found.entry.is_none() && found.state & NEW != 0 {
         found.entry = Some(search.commit(&facts)?);
         if search.first_fragment(&found).is_err() {
             found = Tracked::invalid(facts);
         }
+        searches.change(id, found);
     }
     Ok(found)
 }

@@ -16,7 +16,8 @@
 //!   ([`Node::next_round`]).
 //! - **Counters** are added to once the packets have left: a packet that goes back to its ring does
 //!   not count, because it comes again.
-//! - **Connections** of packets are found by `ct` ([`ct`]), one after the other.
+//! - **Connections** of packets are found by `ct` ([`ct`]), one after the other. A packet that comes
+//!   again counts once (`tickets.rs`).
 //! - **Receivers.** An output looks at the isolation and the VLANs of its port as the bridge does.
 //!
 //! A packet that no output gets is dropped, and counted with its reason. If it was sent before, a
@@ -39,7 +40,7 @@ use std::sync::Arc;
 
 pub use compiler::FlowCompiler;
 pub use control::{FlowConnections, FlowControl, FlowSettings};
-use ct::Tracked;
+use ct::{Searches, Tracked};
 pub use meters::{FlowCounters, FlowMeters};
 use program::{CompiledTable, Matcher, Step};
 pub use program::{FlowPorts, FlowProgram};
@@ -120,6 +121,7 @@ struct Work {
     states: [State; MAX_BATCH],
     /// Connections of packets whose state says so.
     tracked: [Tracked; MAX_BATCH],
+    searches: Searches,
     frames: Frames,
     /// Packets that wait for a search.
     waiting: Batch,
@@ -176,6 +178,7 @@ impl Flows {
             headers: [Headers::default(); MAX_BATCH],
             states: [State::NEW; MAX_BATCH],
             tracked: [Tracked::NONE; MAX_BATCH],
+            searches: Searches::new(),
             frames: Frames::default(),
             waiting: Batch::new(),
             later: Batch::new(),
@@ -191,6 +194,7 @@ impl Flows {
 
 impl Node for Flows {
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+        self.work.searches.clear();
         let Some(program) = self.tables.program.load(packets).map(Arc::clone) else {
             batch.ids().iter().for_each(|&id| packets.discard(id, Reason::NoFlow));
             return;
@@ -210,6 +214,14 @@ impl Node for Flows {
 
     fn has_rounds(&self) -> bool {
         true
+    }
+
+    fn has_state(&self) -> bool {
+        true
+    }
+
+    fn note_returned(&mut self, packets: &Packets<'_>, departs: &Departs) {
+        self.work.searches.issue_tickets(packets, departs);
     }
 
     fn next_round(&mut self, packets: &mut Packets<'_>, departs: Option<&Departs>, next: &mut Next<'_>) -> bool {

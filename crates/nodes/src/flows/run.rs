@@ -303,11 +303,12 @@ impl Run<'_, '_> {
             CtZone::Field(from) => u16::try_from(self.view(packets, id).read_bits(from)).unwrap_or(0),
         };
         self.parse(packets, id);
-        let Work { headers, states, tracked, frames, .. } = &mut *self.work;
+        let Work { headers, states, tracked, searches, frames, .. } = &mut *self.work;
         let state = &mut states[id.index()];
         let before = std::mem::replace(&mut state.is_tracked, true).then(|| &tracked[id.index()]);
         let connections = self.program.connections.as_deref();
-        let found = ct::track(connections, packets, id, &headers[id.index()], before, zone, ct.commit)?;
+        let wanted = ct::Wanted { id, headers: &headers[id.index()], zone, commits: ct.commit };
+        let found = ct::track(connections, packets, wanted, before, searches)?;
         tracked[id.index()] = found;
         if ct.table.is_some() {
             frames.untrack(state.frame);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use straightline_flow::{NoPortNames, parse_flows};
+use straightline_testing::ports::{Narrow, RingSource};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::{MacAddr, vlan};
@@ -54,6 +55,85 @@ impl Rig {
         let got = self.send(vec![Carried::plain(from, bytes)]);
         (1..).zip(got).find(|(_, got)| !got.is_empty()).map(|(port, _)| port)
     }
+}
+
+/// A ring in front of the node, and ports that leave packets in it.
+struct Waiting {
+    worker: Worker,
+    ring: Arc<RingSource>,
+    ports: Vec<Arc<Narrow>>,
+}
+
+impl Waiting {
+    fn new(text: &str) -> Self {
+        let rcu = Rcu::new();
+        let tables = Arc::new(FlowTable::new(&rcu));
+        let mut graph = Graph::new();
+        let ports: Vec<Arc<Narrow>> = (0..=PORTS).map(|_| Arc::default()).collect();
+        let edges: Vec<_> = ports.iter().map(|port| graph.output(Arc::clone(port) as _, true)).collect();
+        let indexes = || (0..PORTS).map(PortIndex);
+        let node = graph.node("flows", Box::new(Flows::with(indexes().collect(), None, &tables)), &edges);
+        let ring = Arc::new(RingSource::new(PortIndex(0)));
+        graph.input(Arc::clone(&ring) as _, node);
+        let drops: Vec<Arc<Drops>> = (0..PORTS).map(|_| Arc::default()).collect();
+        let arena = Arena::new(rcu.reader(), Settings::default(), drops);
+        let waiter = Arc::new(EpollWaiter::new().unwrap());
+        let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
+        let mut flows = FlowTables::default();
+        let requests = parse_flows(text, FlowCommand::Add, &NoPortNames).expect("flows");
+        flows.replace(&requests, Owner::Api, Duration::ZERO).expect("flows that are possible");
+        let mut compiler = FlowCompiler::default();
+        let settings = FlowConnections { most: MOST_CONNECTIONS, tracking: Default::default() };
+        compiler.set_connections(Some(Arc::new(crate::flows::ct::new_table(settings, PORTS.into()))));
+        let numbers = indexes().map(|port| (PortNumber(port.0 + 1), port)).collect();
+        tables.publish(compiler.compile(&flows, numbers, &FlowMeters::default()));
+        Waiting { worker, ring, ports }
+    }
+
+    /// Has packets wait for some turns, and then lets them pass. Returns the port that each packet left by.
+    fn wait_and_pass(&mut self, frames: &[Vec<u8>]) -> Vec<Option<u16>> {
+        self.ring.send(frames.to_vec());
+        self.ports.iter().for_each(|port| port.set_space(0));
+        for _ in 0..4 {
+            self.worker.turn();
+        }
+        assert_eq!(self.ring.len(), frames.len(), "all wait");
+        self.ports.iter().for_each(|port| port.set_space(99));
+        while !self.ring.is_empty() {
+            self.worker.turn();
+        }
+        let got: Vec<_> = self.ports.iter().map(|port| port.take()).collect();
+        let has = |got: &Vec<Carried>, frame: &Vec<u8>| got.iter().any(|packet| packet.bytes == *frame);
+        let way = |frame| (1..).zip(&got).find(|(_, got)| has(got, frame)).map(|(port, _)| port);
+        frames.iter().map(way).collect()
+    }
+}
+
+/// A packet that waits in its ring, and comes again, counts once for its connection.
+#[test]
+fn packets_that_come_again_are_searched_once() {
+    let mut rig = Waiting::new(STATES);
+    let [client, server] = [(1, 5000), (2, 80)];
+    let ack = Flags::ACK;
+    assert_eq!(rig.wait_and_pass(&[tcp(client, server, Flags::SYN, [100, 0])]), [NEW]);
+    assert_eq!(rig.wait_and_pass(&[tcp(server, client, Flags::SYN.with(ack), [500, 101])]), [ANSWER]);
+    assert_eq!(rig.wait_and_pass(&[tcp(client, server, ack, [101, 501])]), [KNOWN]);
+    let reset = tcp(client, server, Flags::RST, [101, 0]);
+    assert_eq!(rig.wait_and_pass(std::slice::from_ref(&reset)), [KNOWN]);
+
+    let whole = frame(net(1, 2), Transport::Udp { src_port: 7, dst_port: 9 }, &[1; 56]);
+    assert_eq!(rig.wait_and_pass(&[part_of(&whole, 0, 32)]), [NEW]);
+    assert_eq!(rig.wait_and_pass(&[part_of(&whole, 32, 64)]), [NEW]);
+    assert_eq!(rig.wait_and_pass(&[part_of(&whole, 32, 64)]), [INVALID], "a second time");
+}
+
+/// Returns the fragment with these bytes of a packet's body.
+fn part_of(whole: &[u8], begin: usize, end: usize) -> Vec<u8> {
+    let mut part = [&whole[..34], &whole[34 + begin..34 + end]].concat();
+    let more = if end < 64 { 0x2000 } else { 0 };
+    part[16..18].copy_from_slice(&u16::try_from(20 + end - begin).expect("short").to_be_bytes());
+    part[20..22].copy_from_slice(&(u16::try_from(begin / 8).expect("short") | more).to_be_bytes());
+    part
 }
 
 /// Ports 2 to 4 say which state a packet has: new, established, established and an answer.
@@ -137,13 +217,7 @@ fn a_packet_counts_once_and_is_forgotten_by_ct_clear() {
 fn fragments_and_errors_have_the_state_of_their_connection() {
     let mut rig = rig(STATES);
     let whole = frame(net(1, 2), Transport::Udp { src_port: 7, dst_port: 9 }, &[1; 56]);
-    let part = |begin: usize, end: usize| {
-        let mut part = [&whole[..34], &whole[34 + begin..34 + end]].concat();
-        let more = if end < 64 { 0x2000 } else { 0 };
-        part[16..18].copy_from_slice(&u16::try_from(20 + end - begin).expect("short").to_be_bytes());
-        part[20..22].copy_from_slice(&(u16::try_from(begin / 8).expect("short") | more).to_be_bytes());
-        part
-    };
+    let part = |begin, end| part_of(&whole, begin, end);
     assert_eq!(rig.way(0, part(32, 64)), INVALID, "its first one has not come");
     assert_eq!(rig.way(0, part(0, 32)), NEW);
     assert_eq!(rig.way(0, part(32, 64)), NEW);
