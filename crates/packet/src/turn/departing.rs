@@ -39,8 +39,15 @@ impl Turn<'_> {
             return None;
         }
         let mut departs = [true; MAX_BATCH];
+        let mut source = None;
+        let mut end = self.used;
         for (at, departs) in departs.iter_mut().enumerate().take(self.used) {
-            *departs = at < self.departures(self.slots[at].source);
+            let own = self.slots[at].source;
+            if source != Some(own) {
+                source = Some(own);
+                end = self.departures(own);
+            }
+            *departs = at < end;
         }
         Some(departs)
     }

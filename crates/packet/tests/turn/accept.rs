@@ -355,7 +355,11 @@ fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
         }
         let mut batch = Batch::new();
         batch.extend(&ids);
+        let departs = turn.departs();
         let departing = turn.departing(&batch).unwrap_or(batch);
+        for id in &ids {
+            assert_eq!(departs.is_none_or(|departs| departs[id.index()]), departing.ids().contains(id));
+        }
         turn.end();
         // The departing packets are the first of the source's packets. The others are in its ring
         // again.
