@@ -7,7 +7,7 @@ use straightline_simd::{prefetch_read, prefetch_write};
 
 use crate::buckets::Hash;
 use crate::connection::{FACTS, PACKETS, TIMES, facts_and_rule, halves, load_tcp, pair};
-use crate::entries::Tag;
+use crate::entries::{Locked, Tag};
 use crate::fragments::{BAD, BadFragment, Fragment};
 use crate::handle::{Entry, Opened, Opening, Tracked};
 use crate::hash::Secret;
@@ -377,7 +377,10 @@ impl Table {
     pub fn connections(&self, port: u16, now: u32) -> impl Iterator<Item = Connection> {
         let connections = self.port(port);
         let used = connections.map_or(0, |connections| connections.used());
-        let connection = move |at| self.connection(connections?, port, at, now);
+        let connection = move |at| {
+            let entries = &connections?.entries;
+            read_connection(&entries.lock(at, entries.tag(at)?)?, port, now)
+        };
         (0..used).filter_map(connection)
     }
 
@@ -385,39 +388,37 @@ impl Table {
     #[must_use]
     pub fn connection_of(&self, entry: Entry, now: u32) -> Option<Connection> {
         let connections = self.port(entry.port)?;
-        connections.entries.lock(entry.at, entry.tag)?;
-        self.connection(connections, entry.port, entry.at, now)
-    }
-
-    fn connection(&self, connections: &Connections, port: u16, at: u32, now: u32) -> Option<Connection> {
-        let tag = connections.entries.tag(at)?;
-        let entry = connections.entries.lock(at, tag)?;
-        let (facts, rule) = facts_and_rule(entry.get(FACTS));
-        let [expires, seen] = halves(entry.get(TIMES));
-        let left = expires.wrapping_sub(now);
-        if left == 0 || left >= 1 << 31 {
-            return None;
-        }
-        let idle = now.wrapping_sub(seen);
-        let [opener_packets, answer_packets] = halves(entry.get(PACKETS));
-        Some(Connection {
-            key: Key::from_words(entry.key(), port),
-            state: facts.state,
-            direction: facts.direction,
-            opener: facts.opener,
-            rule,
-            generation: entry.tag().generation(),
-            idle: if idle < 1 << 31 { idle } else { 0 },
-            left,
-            opener_packets,
-            answer_packets,
-        })
+        read_connection(&connections.entries.lock(entry.at, entry.tag)?, entry.port, now)
     }
 
     #[inline]
     fn port(&self, port: u16) -> Option<&Arc<Connections>> {
         self.ports.get(usize::from(port))?.as_ref()
     }
+}
+
+/// Reads a connection; none if its time is over.
+fn read_connection(entry: &Locked<'_>, port: u16, now: u32) -> Option<Connection> {
+    let (facts, rule) = facts_and_rule(entry.get(FACTS));
+    let [expires, seen] = halves(entry.get(TIMES));
+    let left = expires.wrapping_sub(now);
+    if left == 0 || left >= 1 << 31 {
+        return None;
+    }
+    let idle = now.wrapping_sub(seen);
+    let [opener_packets, answer_packets] = halves(entry.get(PACKETS));
+    Some(Connection {
+        key: Key::from_words(entry.key(), port),
+        state: facts.state,
+        direction: facts.direction,
+        opener: facts.opener,
+        rule,
+        generation: entry.tag().generation(),
+        idle: if idle < 1 << 31 { idle } else { 0 },
+        left,
+        opener_packets,
+        answer_packets,
+    })
 }
 
 /// The search for a key.
