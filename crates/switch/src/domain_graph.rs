@@ -138,7 +138,7 @@ impl<'a> Building<'a> {
         let is_in_patch = matches!(part.network, NetworkSpec::Patch);
         let node: Option<Box<dyn Node>> = match &part.network {
             NetworkSpec::Patch => Some(Box::new(Patch::new(part.ports[0].end.index()))),
-            NetworkSpec::Bridge(_) => {
+            NetworkSpec::Bridge { .. } => {
                 let Some(table) = self.live.tables.get::<BridgeTable>("bridge", name) else { return Vec::new() };
                 let bridge = table.node(domain.workers);
                 flows = self.live.tables.get::<FlowControl>("flows", name).map(|flows| (Arc::clone(&table), flows));
@@ -167,7 +167,7 @@ impl<'a> Building<'a> {
                 };
 
                 let edges: Vec<_> = part.ports.iter().map(output).collect();
-                if let NetworkSpec::Bridge(rules) = &part.network {
+                if let NetworkSpec::Bridge { rules, .. } = &part.network {
                     self.separate(part, rules, &edges);
                 }
                 if let Some((_, bindings)) = &bindings {

@@ -58,7 +58,11 @@ pub(crate) struct PartSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum NetworkSpec {
     Patch,
-    Bridge(BridgeRules),
+    Bridge {
+        rules: BridgeRules,
+        /// The share of connections of its flows. While it changes, no worker may use the table.
+        connections: Option<u32>,
+    },
     Unconnected,
 }
 
@@ -209,7 +213,11 @@ impl<'a> Reader<'a> {
     fn part(&mut self, part: ForwardingDomain) -> PartSpec {
         let network = match part {
             ForwardingDomain::Patch(_) => NetworkSpec::Patch,
-            ForwardingDomain::Bridge(at) => NetworkSpec::Bridge(bridge_rules(self.config, self.plan, at)),
+            ForwardingDomain::Bridge(at) => {
+                let bridge = &self.config.bridges[at];
+                let connections = bridge.flows.as_ref().map(|_| bridge.connections);
+                NetworkSpec::Bridge { rules: bridge_rules(self.config, self.plan, at), connections }
+            }
             ForwardingDomain::Unconnected(_) | ForwardingDomain::Underlay(_) => NetworkSpec::Unconnected,
         };
         let ports = part.ports(self.config).into_iter().map(|port| self.port(port)).collect();

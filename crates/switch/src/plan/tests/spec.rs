@@ -5,7 +5,7 @@ use straightline_nodes::Dscp;
 use straightline_wire::VlanId;
 
 use super::*;
-use crate::config::{IpPrefix, Mac, Network, PortVlans, StaticEntry};
+use crate::config::{FlowsConfig, IpPrefix, Mac, Network, PortVlans, StaticEntry};
 
 const LAN: (&str, &str) = ("bridge", "lan");
 const PATCH: (&str, &str) = ("patch", "p0p1");
@@ -25,6 +25,7 @@ fn all_of_it() -> Config {
     config.ports.push(tunnel("t", "u", 1));
     let second = BridgeConfig { name: "tun".to_owned(), ..bridge(&["p5", "t"]) };
     config.bridges = vec![bridge(&["p2", "p3", "p4"]), second];
+    config.bridges[0].flows = Some(FlowsConfig { lines: vec!["actions=normal".to_owned()], ..FlowsConfig::default() });
     config
 }
 
@@ -65,6 +66,9 @@ fn each_key_that_a_graph_depends_on_changes_the_description_of_its_domain() {
         ("ports of a bridge", |config| drop(config.bridges[0].ports.pop()), &[LAN]),
         ("a further port", |config| config.bridges[0].ports.push("p9".to_owned()), &[LAN]),
         ("ageing", |config| config.bridges[0].ageing = 10, &[LAN]),
+        ("connections of flows", |config| config.bridges[0].connections = 10, &[LAN]),
+        ("connections that no flows follow", |config| config.bridges[1].connections = 10, &[]),
+        ("flows alone", |config| config.bridges[0].flows.as_mut().expect("flows").lines.clear(), &[]),
         ("limit", |config| config.bridges[0].limit = 10, &[LAN]),
         (
             "static",
