@@ -12,8 +12,9 @@ use straightline_wire::IpProtocol;
 
 use crate::Switch;
 use crate::api::{
-    Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ErrorCode, EventKind, ExplainRequest,
-    Explanation, GroupRules, Groups, GroupsOfPort, JoinedKind, PortGroups, Refusal, SetGroupRequest, SetGroupsRequest,
+    Connection, ConnectionShare, ConnectionUse, Connections, ConnectionsRequest, Decision, ErrorCode, EventKind,
+    ExplainRequest, Explanation, GroupRules, Groups, GroupsOfPort, JoinedKind, PortGroups, Refusal, SetGroupRequest,
+    SetGroupsRequest,
 };
 use crate::config::{Group, PortConfig, is_name};
 use crate::dynamic_port::{ClientGroups, DesiredConfig};
@@ -106,15 +107,9 @@ impl Snapshot {
                 continue;
             }
             let Some(counts) = control.counts(known.index) else { continue };
-            let used = used(&counts);
-            answer.shares.push(ConnectionShare {
-                port: known.name.clone(),
-                used,
-                most: known.share.connections.into(),
-                refused: counts.refused.iter().sum(),
-                evicted: counts.evicted,
-            });
-            answer.total += used;
+            let used = used(&counts, known.share.connections);
+            answer.total += used.connections;
+            answer.shares.push(ConnectionShare { port: known.name.clone(), used });
             let space = limit.saturating_sub(answer.connections.len());
             control.connections(known.index, |connections| {
                 answer.connections.extend(connections.take(space).map(|(found, rule)| row(&known.name, &found, rule)));
@@ -127,13 +122,7 @@ impl Snapshot {
     pub(crate) fn groups(&self, port: &PortConfig, slot: u16) -> Option<PortGroups> {
         let control = self.tables.get::<FirewallControl>("firewall", "ports")?;
         let counts = control.counts(PortIndex(slot))?;
-        Some(PortGroups {
-            names: port.groups.clone(),
-            connections: used(&counts),
-            most: port.connections.into(),
-            refused: counts.refused.iter().sum(),
-            evicted: counts.evicted,
-        })
+        Some(PortGroups { names: port.groups.clone(), used: used(&counts, port.connections) })
     }
 
     /// Returns the groups of all ports, if this port has some.
@@ -242,9 +231,15 @@ impl Switch {
     }
 }
 
-/// Returns the number of a port's connections.
-fn used(counts: &conntrack::Counts) -> u64 {
-    [counts.open, counts.half_open_outbound, counts.half_open_inbound, counts.closed].into_iter().map(u64::from).sum()
+/// Returns the use of a port's share of connections.
+fn used(counts: &conntrack::Counts, most: u32) -> ConnectionUse {
+    let all = [counts.open, counts.half_open_outbound, counts.half_open_inbound, counts.closed];
+    ConnectionUse {
+        connections: all.into_iter().map(u64::from).sum(),
+        most: most.into(),
+        refused: counts.refused.iter().sum(),
+        evicted: counts.evicted,
+    }
 }
 
 fn no_groups(port: &str) -> Refusal {

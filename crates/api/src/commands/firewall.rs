@@ -195,8 +195,17 @@ pub struct Connections {
 pub struct ConnectionShare {
     /// The port.
     pub port: String,
+    /// The use of its share.
+    #[serde(flatten)]
+    pub used: ConnectionUse,
+}
+
+/// The use of a port's share of connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ConnectionUse {
     /// Its connections.
-    pub used: u64,
+    pub connections: u64,
     /// The most connections that it may have.
     pub most: u64,
     /// The connections that did not begin, because the share was full.
@@ -237,8 +246,9 @@ pub(super) fn connections_text(answer: &Connections) -> String {
         return "no port has groups\n".to_owned();
     }
     let mut shares = Grid::new(&["<port", ">connections", ">share", ">refused", ">evicted"]);
-    for ConnectionShare { port, used, most, refused, evicted } in &answer.shares {
-        shares.row([port.clone(), used.to_string(), most.to_string(), refused.to_string(), evicted.to_string()]);
+    for ConnectionShare { port, used } in &answer.shares {
+        let ConnectionUse { connections, most, refused, evicted } = used;
+        shares.row([port.clone(), connections.to_string(), most.to_string(), refused.to_string(), evicted.to_string()]);
     }
     let mut text = shares.render("");
     if answer.connections.is_empty() {

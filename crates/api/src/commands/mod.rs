@@ -47,8 +47,8 @@ pub use drops::{DropCount, Drops};
 pub use events::{Event, EventKind, Events, EventsRequest};
 pub use fdb::{Fdb, FdbEntry, RemoteEntry};
 pub use firewall::{
-    Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ExplainRequest, Explanation, GroupRules,
-    Groups, GroupsOfPort, SetGroupRequest, SetGroupsRequest,
+    Connection, ConnectionShare, ConnectionUse, Connections, ConnectionsRequest, Decision, ExplainRequest, Explanation,
+    GroupRules, Groups, GroupsOfPort, SetGroupRequest, SetGroupsRequest,
 };
 pub use flows::{
     ChangeFlows, ChangeMeter, Flow, FlowLines, FlowMeter, FlowTrace, Flows, FlowsChanged, FlowsRequest, Meters,

@@ -1,5 +1,6 @@
 //! The answer to `ports`.
 
+use super::firewall::ConnectionUse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -232,14 +233,9 @@ pub enum VlanRole {
 pub struct PortGroups {
     /// The names of the groups, in the order in which their rules are tried.
     pub names: Vec<String>,
-    /// Its connections.
-    pub connections: u64,
-    /// The most connections that it may have.
-    pub most: u64,
-    /// The connections that did not begin, because the share was full.
-    pub refused: u64,
-    /// The connections that ended early, to make space for others of the port.
-    pub evicted: u64,
+    /// The use of its share of connections.
+    #[serde(flatten)]
+    pub used: ConnectionUse,
 }
 
 /// The limit of a port in one direction, and its use.

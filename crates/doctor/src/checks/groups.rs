@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use straightline_api::PortGroups;
+use straightline_api::ConnectionUse;
 
 use super::{Check, CheckOutcome};
 use crate::facts::Facts;
@@ -41,9 +41,9 @@ fn groups(facts: &Facts, outcome: &mut CheckOutcome) {
         };
         let before = switch.ports_before.iter().find(|before| before.name == port.name);
         let before = before.and_then(|before| before.groups.as_ref());
-        let refuses = before.is_some_and(|before| groups.refused > before.refused);
-        if refuses || is_nearly_full(groups) {
-            let PortGroups { connections, most, refused, evicted, .. } = groups;
+        let refuses = before.is_some_and(|before| groups.used.refused > before.used.refused);
+        if refuses || is_nearly_full(&groups.used) {
+            let ConnectionUse { connections, most, refused, evicted } = &groups.used;
             outcome.warn(
                 format!("port {}: its share of connections is full: {connections} of {most}", port.name),
                 format!("{refused} did not begin so far, {evicted} ended early"),
@@ -59,6 +59,6 @@ fn groups(facts: &Facts, outcome: &mut CheckOutcome) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is compared with a threshold")]
-fn is_nearly_full(groups: &PortGroups) -> bool {
-    groups.connections as f64 >= NEARLY * groups.most as f64
+fn is_nearly_full(used: &ConnectionUse) -> bool {
+    used.connections as f64 >= NEARLY * used.most as f64
 }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
-    Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, GroupMember, Joined, JoinedKind, Link,
-    MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortGroups, PortNodes,
-    PortRate, PortVlans, Privileges, Queue, QueuePairs, Row, Runtime, Status, Tunnel, VlanRole, Worker,
+    Addresses, BridgeMoves, ConfigurationFile, ConnectionUse, Device, DownReason, Drops, GroupMember, Joined,
+    JoinedKind, Link, MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port,
+    PortGroups, PortNodes, PortRate, PortVlans, Privileges, Queue, QueuePairs, Row, Runtime, Status, Tunnel, VlanRole,
+    Worker,
 };
 
 mod harmless;
@@ -63,7 +64,10 @@ fn port(name: &str) -> PortFacts {
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         queue_pairs: Some(QueuePairs { offered: Some(2), enabled: 2 }),
         addresses: Some(Addresses { learned: 1, refused: 0 }),
-        groups: Some(PortGroups { names: vec!["web".to_owned()], most: 1000, ..PortGroups::default() }),
+        groups: Some(PortGroups {
+            names: vec!["web".to_owned()],
+            used: ConnectionUse { most: 1000, ..ConnectionUse::default() },
+        }),
         rate_in: Some(PortRate {
             limit: "8 Mbit/s".to_owned(),
             bits: Some(8_000_000),

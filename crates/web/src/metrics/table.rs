@@ -252,7 +252,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         labels: &["port"],
         help: "Connections of a port with groups",
-        samples: |answers, samples| ports(answers, samples, |port| Some(port.groups.as_ref()?.connections)),
+        samples: |answers, samples| ports(answers, samples, |port| Some(port.groups.as_ref()?.used.connections)),
     },
     Family {
         name: "port_connections_limit",
@@ -260,7 +260,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         labels: &["port"],
         help: "Most connections that a port may have: its share",
-        samples: |answers, samples| ports(answers, samples, |port| Some(port.groups.as_ref()?.most)),
+        samples: |answers, samples| ports(answers, samples, |port| Some(port.groups.as_ref()?.used.most)),
     },
     Family {
         name: "port_connections_refused",
@@ -268,7 +268,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         labels: &["port"],
         help: "Connections that did not begin because the share of the port was full",
-        samples: |answers, samples| ports(answers, samples, |port| Some(port.groups.as_ref()?.refused)),
+        samples: |answers, samples| ports(answers, samples, |port| Some(port.groups.as_ref()?.used.refused)),
     },
     Family {
         name: "port_addresses",

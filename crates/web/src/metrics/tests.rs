@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use straightline_api::{
-    Addresses, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, OwnAddress, Port, PortGroups,
-    PortRate, Queue, Runtime, Stalls, Status, Tunnel, Worker,
+    Addresses, ConnectionUse, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, OwnAddress, Port,
+    PortGroups, PortRate, Queue, Runtime, Stalls, Status, Tunnel, Worker,
 };
 
 use super::*;
@@ -23,7 +23,10 @@ fn everything() -> Answers {
         drops: [("too-big".to_owned(), 3), ("runt".to_owned(), 2)].into(),
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         addresses: Some(Addresses { learned: 5, refused: 1 }),
-        groups: Some(PortGroups { connections: 3, most: 10_000, refused: 4, ..PortGroups::default() }),
+        groups: Some(PortGroups {
+            used: ConnectionUse { connections: 3, most: 10_000, refused: 4, evicted: 0 },
+            ..PortGroups::default()
+        }),
         rate_in: Some(PortRate { bits: Some(8000), waited_ms: 1500, ..PortRate::default() }),
         rate_out: Some(PortRate { dropped: 9, ..PortRate::default() }),
         device: Some(device),

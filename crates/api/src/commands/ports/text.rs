@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::firewall::ConnectionUse;
 use super::{
     Addresses, Device, Link, Packets, Port, PortGroups, PortNodes, PortVlans, Ports, Queue, RingKind, Tunnel, VlanRole,
 };
@@ -138,7 +139,8 @@ fn port(port: &Port) -> String {
     if let Some(dscp) = &port.dscp {
         field("dscp", &format!("{dscp} for all IP packets from it"));
     }
-    if let Some(PortGroups { names, connections, most, refused, .. }) = &port.groups {
+    if let Some(PortGroups { names, used }) = &port.groups {
+        let ConnectionUse { connections, most, refused, .. } = used;
         let refused = if *refused > 0 { format!(", {} refused", count(*refused)) } else { String::new() };
         field(
             "groups",
