@@ -15,7 +15,8 @@
 
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]
 
-use std::collections::HashMap;
+mod rows;
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,29 +24,19 @@ use std::time::Duration;
 
 use straightline_conntrack::{PortShare, Settings as ConnectionSettings};
 use straightline_firewall::{Definitions, Direction, Group, PortGroups};
-use straightline_graph::{EpollWaiter, Graph, Idle, NodeStats, Null, Port, Worker};
-use straightline_nodes::{
-    BridgePort, BridgeRules, BridgeTable, Firewall, FirewallControl, FirewallPort, FirewallSettings,
-};
-use straightline_packet::{Arena, Batch, Drops, Level, PortIndex, Rcu, Settings, Turn};
-use straightline_report::statistics::{Pairing, median, ratio};
+use straightline_graph::{Graph, Port};
+use straightline_nodes::{Firewall, FirewallControl, FirewallPort, FirewallSettings};
+use straightline_packet::{Batch, Level, PortIndex, Rcu, Turn};
+use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
-use straightline_wire::{MacAddr, VlanId};
 
-/// Packets that a turn receives from an input, and the number of inputs.
-const BURST: usize = 64;
-const INPUTS: usize = 4;
-
-/// Packets of a turn.
-const BATCH: usize = BURST * INPUTS;
+use rows::{BATCH, BURST, INPUTS, Row};
 
 /// Turns of a round. A round yields one value.
 const TURNS: usize = 160;
 
 const ROUNDS: u32 = 30;
-
-const PORTS: u16 = 4;
 
 /// The packets of a row.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +118,6 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
     let group = Group::parse("g", &["any from any"], &outbound).expect("rules");
     let groups = PortGroups { groups: vec!["g".to_owned()], trusted: false, source_check: true };
     let share = PortShare {
-        leaves_part: false,
         half_open: connections,
         new_per_second: u32::MAX,
         each_opener: connections,
@@ -152,87 +142,36 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
     FirewallControl::new(settings, rcu, Level::detect()).expect("known groups")
 }
 
-struct Row {
-    name: String,
-    worker: Worker,
-    nodes: Vec<Arc<NodeStats>>,
-    drops: Vec<Arc<Drops>>,
-    values: Vec<(u32, f64)>,
+/// Returns a row with groups of these rules at the sender, and at the receiver if it has some.
+fn row(name: impl Into<String>, load: Load, sender: Option<(&[String], u32)>, has_receiver: bool) -> Row {
+    let rcu = Rcu::new();
+    let mut graph = Graph::new();
+    let mut edges = rows::outputs(&mut graph);
+    let control = sender.map(|(rules, connections)| control(&rcu, rules, connections));
+    if let Some(control) = control.as_ref().filter(|_| has_receiver) {
+        let node = Firewall::new(control, PortIndex(1), Direction::In, false);
+        edges[1] = graph.node("groups-in", Box::new(node), &[edges[1]]);
+    }
+    let mut first = graph.node("bridge", Box::new(rows::bridge(false).node(1)), &edges);
+    if let Some(control) = &control {
+        let node = Firewall::new(control, PortIndex(0), Direction::Out, false);
+        first = graph.node("groups-out", Box::new(node), &[first]);
+    }
+    let at = Arc::new(AtomicU32::new(0));
+    for _ in 0..INPUTS {
+        graph.input(Arc::new(Source { load, at: Arc::clone(&at) }), first);
+    }
+    Row::new(name, graph, rcu.reader())
 }
 
-impl Row {
-    fn new(name: impl Into<String>, load: Load, sender: Option<(&[String], u32)>, has_receiver: bool) -> Self {
-        let rcu = Rcu::new();
-        let bridge = BridgeRules {
-            api_stations: 0,
-            bindings: None,
-            limit: 64,
-            ageing: 300,
-            statics: vec![(VlanId::DEFAULT, MacAddr([2, 0, 0, 0, 0, 2]), PortIndex(1))],
-            loop_protection: true,
-            ports: (0..PORTS).map(|port| BridgePort::plain(PortIndex(port))).collect(),
-            snooping: false,
-            flows: false,
-        };
-        let table = BridgeTable::new("lan", &bridge, HashMap::new());
-        let mut graph = Graph::new();
-        let mut edges: Vec<_> =
-            (0..PORTS).map(|port| graph.output(Arc::new(Null::new(format!("out{port}"))), false)).collect();
-        let control = sender.map(|(rules, connections)| control(&rcu, rules, connections));
-        if let Some(control) = control.as_ref().filter(|_| has_receiver) {
-            let node = Firewall::new(control, PortIndex(1), Direction::In, false);
-            edges[1] = graph.node("groups-in", Box::new(node), &[edges[1]]);
-        }
-        let mut first = graph.node("bridge", Box::new(table.node(1)), &edges);
-        if let Some(control) = &control {
-            let node = Firewall::new(control, PortIndex(0), Direction::Out, false);
-            first = graph.node("groups-out", Box::new(node), &[first]);
-        }
-        let at = Arc::new(AtomicU32::new(0));
-        for _ in 0..INPUTS {
-            graph.input(Arc::new(Source { load, at: Arc::clone(&at) }), first);
-        }
-        let nodes = graph.stats();
-        let drops: Vec<Arc<Drops>> = (0..PORTS).map(|_| Arc::default()).collect();
-        let arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
-        let waiter = Arc::new(EpollWaiter::new().expect("an epoll instance"));
-        let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
-        Row { name: name.into(), worker, nodes, drops, values: Vec::new() }
+/// Has each flow of a row pass once.
+fn warm(mut row: Row, flows: u32) -> Row {
+    let mut packets = 0;
+    while packets < flows as usize + BATCH {
+        packets += row.worker.turn();
     }
-
-    /// Has each flow pass once.
-    fn warm(mut self, flows: u32) -> Self {
-        let mut packets = 0;
-        while packets < flows as usize + BATCH {
-            packets += self.worker.turn();
-        }
-        assert_eq!(self.dropped(), 0, "{}", self.name);
-        self
-    }
-
-    fn dropped(&self) -> u64 {
-        self.drops.iter().map(|drops| drops.total()).sum()
-    }
-
-    fn round(&mut self, round: u32, turns: usize) {
-        let before = self.cycles();
-        // A turn leaves a quarter of its slots to inputs that do not always have packets.
-        let mut packets = 0;
-        while packets < turns * BATCH {
-            packets += self.worker.turn();
-        }
-        self.values.push((round, float(self.cycles() - before) / float(packets as u64)));
-    }
-
-    /// Returns the cycles of all nodes and outputs.
-    fn cycles(&self) -> u64 {
-        self.nodes.iter().filter(|node| !node.name.ends_with("-rx")).map(|node| node.cycles.get()).sum()
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "cycles of one round")]
-fn float(n: u64) -> f64 {
-    n as f64
+    assert_eq!(row.dropped(), 0, "{}", row.name);
+    row
 }
 
 fn main() {
@@ -245,17 +184,17 @@ fn main() {
     // Each packet is that of another flow.
     let syns = Load::new(tcp(Flags::SYN), u32::MAX);
     let known = |name: &str, transport, flows: u32, both| {
-        Row::new(format!("{name} {flows}"), Load::new(transport, flows), Some((&few, 2 * flows)), both).warm(flows)
+        warm(row(format!("{name} {flows}"), Load::new(transport, flows), Some((&few, 2 * flows)), both), flows)
     };
     let mut rows = vec![
-        Row::new("bridge", Load::new(UDP, 1000), None, false).warm(1000),
+        warm(row("bridge", Load::new(UDP, 1000), None, false), 1000),
         known("udp", UDP, 1000, false),
         known("tcp", ack, 1000, false),
         known("tcp, both ends", ack, 1000, true),
         known("tcp", ack, most, false),
-        Row::new(format!("new, {} rules", few.len()), syns, Some((&few, 4 * most)), false),
-        Row::new(format!("new, {} rules", many.len()), syns, Some((&many, 4 * most)), false),
-        Row::new("denied", Load::new(UDP, 1000), Some((&none, 1000)), false),
+        row(format!("new, {} rules", few.len()), syns, Some((&few, 4 * most)), false),
+        row(format!("new, {} rules", many.len()), syns, Some((&many, 4 * most)), false),
+        row("denied", Load::new(UDP, 1000), Some((&none, 1000)), false),
     ];
     for round in 0..rounds {
         rows.iter_mut().for_each(|row| row.round(round, turns));
@@ -266,17 +205,10 @@ fn main() {
     if !is_bench {
         return;
     }
-    let bridge = rows[0].values.clone();
-    let own = bridge.iter().map(|(_, cycles)| *cycles).collect::<Vec<_>>();
-    let own = median(&own).unwrap_or(f64::NAN);
     for row in &rows {
-        let values: Vec<_> = row.values.iter().map(|(_, cycles)| *cycles).collect();
-        let median = median(&values).unwrap_or(f64::NAN);
-        let beside = ratio(&row.values, &bridge, Pairing::ByRound);
-        let beside = beside.map_or_else(String::new, |ratio| {
-            let interval = ratio.interval.map_or_else(String::new, |all| format!(" [{:.2}, {:.2}]", all.low, all.high));
-            format!("{:.2}{interval}", ratio.value)
-        });
-        println!("{:24} {median:7.1} cycles, {:6.1} more than the bridge, {beside} of it", row.name, median - own);
+        let median = row.median();
+        let more = median - rows[0].median();
+        let beside = row.beside(&rows[0]);
+        println!("{:24} {median:7.1} cycles, {more:6.1} more than the bridge, {beside} of it", row.name);
     }
 }

@@ -18,36 +18,27 @@
 
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]
 
-use std::collections::HashMap;
+mod rows;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use straightline_flow::{Action, Field, FlowCommand, FlowMod, FlowTables, Match, Owner, PortNumber, Spelling};
-use straightline_graph::{EpollWaiter, Graph, Idle, NodeStats, Null, Port, Worker};
-use straightline_nodes::{
-    BridgePort, BridgeRules, BridgeTable, FlowCompiler, FlowCounters, FlowMeters, FlowPorts, FlowTable, Flows,
-};
-use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings, Turn};
+use straightline_graph::{Graph, Port};
+use straightline_nodes::{FlowCompiler, FlowCounters, FlowMeters, FlowPorts, FlowTable, Flows};
+use straightline_packet::{Batch, PortIndex, Rcu, Turn};
 use straightline_report::random::Random;
-use straightline_report::statistics::{Pairing, median, ratio};
+use straightline_report::statistics::median;
+use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
-use straightline_wire::{MacAddr, VlanId};
 
-/// Packets that a turn receives from an input, and the number of inputs.
-const BURST: usize = 64;
-const INPUTS: usize = 4;
-
-/// Packets of a turn.
-const BATCH: usize = BURST * INPUTS;
+use rows::{BATCH, BURST, INPUTS, PORTS, Row};
 
 /// Turns of a round. A round yields one value.
 const TURNS: usize = 40;
 
 const ROUNDS: u32 = 60;
-
-/// Ports of the bridge.
-const PORTS: u16 = 4;
 
 /// Packets that a source repeats.
 const PACKETS: usize = 10_240;
@@ -154,73 +145,29 @@ fn many(actions: &[Action]) -> Vec<(usize, FlowMod)> {
     flows
 }
 
-struct Row {
-    name: &'static str,
-    worker: Worker,
-    nodes: Vec<Arc<NodeStats>>,
-    values: Vec<(u32, f64)>,
-}
-
-impl Row {
-    fn new(name: &'static str, packets: &[Vec<u8>], flows: Option<Vec<(usize, FlowMod)>>) -> Self {
-        let rcu = Rcu::new();
-        let rules = BridgeRules {
-            api_stations: 0,
-            bindings: None,
-            limit: 64,
-            ageing: 300,
-            statics: vec![(VlanId::DEFAULT, mac(2), PortIndex(1))],
-            loop_protection: true,
-            ports: (0..PORTS).map(|port| BridgePort::plain(PortIndex(port))).collect(),
-            snooping: false,
-            flows: flows.is_some(),
-        };
-        let table = BridgeTable::new("lan", &rules, HashMap::new());
-        let mut graph = Graph::new();
-        let mut edges: Vec<_> =
-            (0..PORTS).map(|port| graph.output(Arc::new(Null::new(format!("out{port}"))), false)).collect();
-        let mut first = graph.node("bridge", Box::new(table.node(1)), &edges);
-        if let Some(flows) = flows {
-            let tables = Arc::new(FlowTable::new(&rcu));
-            let ports = (0..PORTS).map(|port| (PortNumber(port + 1), PortIndex(port))).collect();
-            let mut all = FlowTables::<FlowCounters>::default();
-            all.apply(&flows, Owner::File, Duration::ZERO).expect("flows that are possible");
-            tables.publish(FlowCompiler::default().compile(&all, ports, &FlowMeters::default()));
-            edges.push(first);
-            first = graph.node("flows", Box::new(Flows::new(&table, &tables)), &edges);
-        }
-        for part in packets.chunks(packets.len().div_ceil(INPUTS)) {
-            graph.input(Arc::new(Source { packets: part.to_vec(), at: AtomicUsize::new(0) }), first);
-        }
-        let nodes = graph.stats();
-        let drops: Vec<Arc<Drops>> = (0..PORTS).map(|_| Arc::default()).collect();
-        let arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
-        let waiter = Arc::new(EpollWaiter::new().expect("an epoll instance"));
-        let mut worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
-        assert_eq!(worker.turn(), BATCH);
-        assert!(drops.iter().all(|drops| drops.total() == 0), "{name}");
-        Row { name, worker, nodes, values: Vec::new() }
+/// Returns a row with these flows in front of the bridge.
+fn row(name: &str, packets: &[Vec<u8>], flows: Option<Vec<(usize, FlowMod)>>) -> Row {
+    let rcu = Rcu::new();
+    let table = rows::bridge(flows.is_some());
+    let mut graph = Graph::new();
+    let mut edges = rows::outputs(&mut graph);
+    let mut first = graph.node("bridge", Box::new(table.node(1)), &edges);
+    if let Some(flows) = flows {
+        let tables = Arc::new(FlowTable::new(&rcu));
+        let ports = (0..PORTS).map(|port| (PortNumber(port + 1), PortIndex(port))).collect();
+        let mut all = FlowTables::<FlowCounters>::default();
+        all.apply(&flows, Owner::File, Duration::ZERO).expect("flows that are possible");
+        tables.publish(FlowCompiler::default().compile(&all, ports, &FlowMeters::default()));
+        edges.push(first);
+        first = graph.node("flows", Box::new(Flows::new(&table, &tables)), &edges);
     }
-
-    fn round(&mut self, round: u32, turns: usize) {
-        let before = self.cycles();
-        // A turn leaves a quarter of its slots to inputs that do not always have packets.
-        let mut packets = 0;
-        while packets < turns * BATCH {
-            packets += self.worker.turn();
-        }
-        self.values.push((round, float(self.cycles() - before) / float(packets as u64)));
+    for part in packets.chunks(packets.len().div_ceil(INPUTS)) {
+        graph.input(Arc::new(Source { packets: part.to_vec(), at: AtomicUsize::new(0) }), first);
     }
-
-    /// Returns the cycles of all nodes and outputs: those of rounds are among the outputs'.
-    fn cycles(&self) -> u64 {
-        self.nodes.iter().filter(|node| !node.name.ends_with("-rx")).map(|node| node.cycles.get()).sum()
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "cycles of one round")]
-fn float(n: u64) -> f64 {
-    n as f64
+    let mut row = Row::new(name, graph, rcu.reader());
+    assert_eq!(row.worker.turn(), BATCH);
+    assert_eq!(row.dropped(), 0, "{name}");
+    row
 }
 
 /// Returns the microseconds in which one flow of many is replaced, and the program compiled.
@@ -263,12 +210,12 @@ fn main() {
     let all = Match::new;
     let changes = [set(Field::EthSrc, 7), set(Field::IpDst, 0x0a09_0807), set(Field::TpDst, 4242), output(2)];
     let mut rows = [
-        Row::new("bridge", &packets, None),
-        Row::new("normal", &packets, Some(vec![flow(0, all(), vec![Action::Normal])])),
-        Row::new("output", &packets, Some(vec![flow(0, all(), vec![output(2)])])),
-        Row::new("search", &packets, Some(many(&[output(2)]))),
-        Row::new("change", &packets, Some(many(&changes))),
-        Row::new("versions", &packets, Some(vec![flow(0, all(), vec![output(3), set(Field::EthSrc, 7), output(2)])])),
+        row("bridge", &packets, None),
+        row("normal", &packets, Some(vec![flow(0, all(), vec![Action::Normal])])),
+        row("output", &packets, Some(vec![flow(0, all(), vec![output(2)])])),
+        row("search", &packets, Some(many(&[output(2)]))),
+        row("change", &packets, Some(many(&changes))),
+        row("versions", &packets, Some(vec![flow(0, all(), vec![output(3), set(Field::EthSrc, 7), output(2)])])),
     ];
     for round in 0..rounds {
         rows.iter_mut().for_each(|row| row.round(round, turns));
@@ -277,16 +224,8 @@ fn main() {
         assert!(updates(500).is_some());
         return;
     }
-    let bridge = rows[0].values.clone();
     for row in &rows {
-        let values: Vec<_> = row.values.iter().map(|(_, cycles)| *cycles).collect();
-        let median = median(&values).unwrap_or(f64::NAN);
-        let beside = ratio(&row.values, &bridge, Pairing::ByRound);
-        let beside = beside.map_or_else(String::new, |ratio| {
-            let interval = ratio.interval.map_or_else(String::new, |all| format!(" [{:.2}, {:.2}]", all.low, all.high));
-            format!("{:.2}{interval}", ratio.value)
-        });
-        println!("{:10} {median:7.1} cycles, beside the bridge {beside}", row.name);
+        println!("{:10} {:7.1} cycles, beside the bridge {}", row.name, row.median(), row.beside(&rows[0]));
     }
     println!("one flow of 10 000: {:.0} us", updates(10_000).unwrap_or(f64::NAN));
 }
