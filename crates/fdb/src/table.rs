@@ -516,7 +516,7 @@ impl<P: FdbPort> Fdb<P> {
         self.changes.store(writer.journal.count(), Ordering::Release);
     }
 
-    /// Notes that a station of an owner was heard at another port. It never waits for the lock.
+    /// Notes that a station of an owner was heard at another port.
     #[cold]
     #[inline(never)]
     fn claim(&self, key: Station, port: P, now: u32) {
@@ -524,14 +524,10 @@ impl<P: FdbPort> Fdb<P> {
         if self.claimed.swap(number, Ordering::Relaxed) == number {
             return;
         }
-        match self.writer.try_lock() {
-            Ok(mut writer) => {
-                writer.journal.claim(key, port.index(), now);
-                self.changes.store(writer.journal.count(), Ordering::Release);
-            }
-            // The next frame tries again.
-            Err(_) => self.claimed.store(!number, Ordering::Relaxed),
-        }
+        // A station that has moved may send a single frame, so none of its claims is left out.
+        let mut writer = self.lock();
+        writer.journal.claim(key, port.index(), now);
+        self.changes.store(writer.journal.count(), Ordering::Release);
     }
 
     /// Removes a station that the configuration does not fix. The caller holds the lock.

@@ -457,7 +457,7 @@ fn a_hundred_thousand_stations_are_one_transaction() {
     assert_eq!(stations(&net.switch, "one", "evpn", "replace", &all), Ok(EntriesChanged::default()));
     all.push(numbered(COUNT));
     let refusal = stations(&net.switch, "one", "evpn", "replace", &all).expect_err("a refusal");
-    assert_eq!(refusal.index, Some(COUNT.into()));
+    assert_eq!(refusal.index, Some(u64::from(COUNT)));
     // Pages have each station once, all of them active.
     let mut request = StationsRequest { limit: StationsRequest::MOST, ..StationsRequest::new("one") };
     let mut seen = 0;
