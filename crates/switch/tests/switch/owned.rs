@@ -214,11 +214,14 @@ fn a_change_with_a_wrong_entry_changes_nothing_and_says_which() {
     let before = state(&net);
     let (index, error) = refusal(stations(&net.switch, "one", "evpn", "add", &[good.clone(), station(6, "a", None)]));
     assert!(index == Some(1) && error.contains("api-stations"), "{error}");
-    let (index, error) = refusal(stations(&net.switch, "one", "other", "add", &[good.clone()]));
+    let (index, error) = refusal(stations(&net.switch, "one", "other", "add", std::slice::from_ref(&good)));
     assert!(index == Some(0) && error.contains("\"evpn\" has it"), "{error}");
-    assert_eq!(stations(&net.switch, "one", "other", "delete", &[good.clone()]).expect("a change").deleted, 0);
+    assert_eq!(
+        stations(&net.switch, "one", "other", "delete", std::slice::from_ref(&good)).expect("a change").deleted,
+        0
+    );
     for owner in ["file", "", "a b"] {
-        stations(&net.switch, "one", owner, "add", &[good.clone()]).expect_err("a wrong name");
+        stations(&net.switch, "one", owner, "add", std::slice::from_ref(&good)).expect_err("a wrong name");
     }
     assert_eq!(state(&net), before);
     // An older entry changes nothing, and a replacement removes the rest.
