@@ -73,9 +73,9 @@ async fn follow_once(address: &Address, news: &Sender<News>) -> Result<(), CallE
     }
     let mut table = Vec::new();
     gobgp.list(|told| table.push(told)).await?;
-    while !table.is_empty() {
-        let rest = table.split_off(table.len().min(BATCH));
-        if tell(news, GoBgpNews::Told(std::mem::replace(&mut table, rest))).await.is_none() {
+    let mut table = table.into_iter();
+    while table.len() > 0 {
+        if tell(news, GoBgpNews::Told(table.by_ref().take(BATCH).collect())).await.is_none() {
             return Ok(());
         }
     }

@@ -19,16 +19,14 @@ pub(crate) const ASN: u32 = 65000;
 /// The time limit of each wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Returns the programs to test: Debian's, and those that `STRAIGHTLINE_GOBGPD` names, separated by
-/// colons. Says so if there is none.
+/// Returns the programs to test: those that `STRAIGHTLINE_GOBGPD` names, separated by colons, or
+/// Debian's. Says so if there is none.
 pub(crate) fn programs(test: &str) -> Vec<PathBuf> {
-    let mut programs: Vec<PathBuf> = std::env::var_os("STRAIGHTLINE_GOBGPD")
-        .map(|paths| std::env::split_paths(&paths).collect())
-        .unwrap_or_default();
-    let debian = Path::new("/usr/bin/gobgpd");
-    if debian.exists() {
-        programs.push(debian.to_owned());
-    }
+    let named = std::env::var_os("STRAIGHTLINE_GOBGPD");
+    let programs: Vec<PathBuf> = match &named {
+        Some(paths) => std::env::split_paths(paths).collect(),
+        None => Path::new("/usr/bin/gobgpd").exists().then(|| "/usr/bin/gobgpd".into()).into_iter().collect(),
+    };
     if programs.is_empty() {
         let _ = writeln!(std::io::stdout(), "\nskipped {test}: there is no gobgpd (apt-get install gobgpd)");
     }

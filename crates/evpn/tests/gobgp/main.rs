@@ -3,6 +3,7 @@
 
 mod daemon;
 mod process;
+mod scale;
 mod switch;
 
 use std::path::Path;
@@ -56,6 +57,8 @@ fn gobgp() {
             a_better_remote_route_leaves_ours_in_place(&here, &there).await;
             process::processes(&mut daemons, &program);
             let here = daemons[0].connect().await;
+            clear([&here, &there]).await;
+            scale::many_stations(&daemons[0], &there).await;
             clear([&here, &there]).await;
             let [one, _two] = daemons;
             the_end_of_a_neighbour_withdraws_its_routes(one, &here, &there).await;

@@ -16,13 +16,13 @@ use crate::switch::FakeSwitch;
 const STATION: &str = "02:00:00:00:00:77";
 
 /// A process that runs on a thread.
-struct Running {
+pub(crate) struct Running {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Running {
-    fn start(folder: &TempDir, host: u8, daemon: &Daemon, switch: &FakeSwitch) -> Self {
+    pub(crate) fn start(folder: &TempDir, host: u8, daemon: &Daemon, switch: &FakeSwitch) -> Self {
         let own = address(host);
         let text = format!(
             "asn = {ASN}\nrouter-id = \"{own}\"\naddress = \"192.0.2.{host}\"\ngobgp = \"{}\"\napi = {:?}\nsocket = {:?}\n\
@@ -69,7 +69,7 @@ fn until<A: DeserializeOwned + Debug>(folder: &TempDir, what: &str, asked: Quest
     }
 }
 
-fn until_status(folder: &TempDir, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+pub(crate) fn until_status(folder: &TempDir, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
     until(folder, what, Question::Status, wanted)
 }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -89,11 +89,16 @@ impl FakeSwitch {
 
     /// Waits until the table is as wanted.
     pub(crate) fn wait(&self, what: &str, wanted: impl Fn(&Table) -> bool) -> Table {
-        let deadline = Instant::now() + LIMIT;
+        self.wait_for(LIMIT, what, wanted)
+    }
+
+    /// Does the same as [`Self::wait`], for at most `limit`.
+    pub(crate) fn wait_for(&self, limit: Duration, what: &str, wanted: impl Fn(&Table) -> bool) -> Table {
+        let deadline = Instant::now() + limit;
         let mut state = self.state();
         while !wanted(&state.table) {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{what} did not come: {:?}", state.table);
+            assert!(!left.is_zero(), "{what} did not come: {} stations", state.table.stations.len());
             state = self.shared.1.wait_timeout(state, left).expect("no panic").0;
         }
         state.table.clone()
@@ -125,10 +130,9 @@ impl FakeSwitch {
             held.extend(request[list].as_array().expect("a list").iter().cloned());
             let mut answer = json!({"ok": {"time": 0.0, "added": 0, "changed": 0, "deleted": 0, "kept": 0}});
             if request["more"] != true {
-                let mut table = state.table.clone();
-                match change(&mut table, list, request["command"].as_str().expect("a word"), &held) {
-                    Ok(()) => state.table = table,
-                    Err(index) => answer = json!({"error": "no such remote", "code": "refused", "index": index}),
+                if let Err(index) = change(&mut state.table, list, request["command"].as_str().expect("a word"), &held)
+                {
+                    answer = json!({"error": "no such remote", "code": "refused", "index": index});
                 }
                 held.clear();
                 self.shared.1.notify_all();
@@ -141,19 +145,21 @@ impl FakeSwitch {
 /// Changes a table. An error is the place of the wrong entry.
 fn change(table: &mut Table, list: &str, command: &str, entries: &[Value]) -> Result<(), usize> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let is_unknown =
+        |entry: &Value| list == "stations" && command != "delete" && !table.remotes.contains(&text(&entry["remote"]));
+    if let Some(at) = entries.iter().position(is_unknown) {
+        return Err(at);
+    }
     if command == "replace" {
         if list == "remotes" { table.remotes.clear() } else { table.stations.clear() }
     }
-    for (at, entry) in entries.iter().enumerate() {
+    for entry in entries {
         match (list, command) {
             ("remotes", "delete") => drop(table.remotes.remove(&text(entry))),
             ("remotes", _) => drop(table.remotes.insert(text(entry))),
             (_, "delete") => drop(table.stations.remove(&text(&entry["mac"]))),
             _ => {
                 let remote = text(&entry["remote"]);
-                if !table.remotes.contains(&remote) {
-                    return Err(at);
-                }
                 let mac = text(&entry["mac"]);
                 table.learned.remove(&mac);
                 table.stations.insert(mac, (remote, entry["sequence"].as_u64().expect("a number")));
