@@ -19,8 +19,10 @@ use super::Address;
 /// routes in one message, each of about 600 bytes.
 const MAX_MESSAGE: usize = 1 << 30;
 
-/// The window of the connection and of each stream, in bytes.
-const WINDOW: u32 = 4 << 20;
+/// The window of each stream, and that of the connection, in bytes. Events that wait while the table is
+/// listed fill the window of their stream only.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// The code of a call that the server does not know (gRPC's status codes).
 pub(crate) const UNIMPLEMENTED: u32 = 12;
@@ -86,8 +88,8 @@ impl Channel {
         stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Self, CallError> {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake(TokioIo::new(stream))
             .await?;
         // Its end is seen by each call.

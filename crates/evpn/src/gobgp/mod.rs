@@ -192,23 +192,15 @@ impl GoBgp {
         self.ask::<Empty>("DeletePath", &request).await.map(drop)
     }
 
-    /// Calls `take` with each best path of GoBGP's table.
+    /// Begins to list the best paths of GoBGP's table.
     ///
     /// # Errors
     /// GoBGP does not answer.
-    pub async fn list(&self, mut take: impl FnMut(Told)) -> Result<(), CallError> {
+    pub async fn list(&self) -> Result<Table, CallError> {
         let request = ListPathRequest { table: self.version.number(0), family: Some(FAMILY) };
-        let call = self.channel.call::<ListPathResponse>(self.version.service(), "ListPath", &request);
-        let in_time = |_| CallError::Timeout("ListPath");
-        let mut answers = timeout(PATIENCE, call).await.map_err(in_time)??;
-        while let Some(answer) = timeout(PATIENCE, answers.next()).await.map_err(in_time)?? {
-            for path in answer.destination.unwrap_or_default().paths {
-                if path.best {
-                    take(self.version.told(&path));
-                }
-            }
-        }
-        Ok(())
+        let call = self.channel.call(self.version.service(), "ListPath", &request);
+        let answers = timeout(PATIENCE, call).await.map_err(|_| CallError::Timeout("ListPath"))??;
+        Ok(Table { version: self.version, answers })
     }
 
     /// Begins to watch neighbours and best paths.
@@ -234,6 +226,30 @@ impl GoBgp {
             answer.ok_or_else(|| CallError::Invalid { method, why: "it is empty".to_owned() })
         };
         timeout(PATIENCE, ask).await.map_err(|_| CallError::Timeout(method))?
+    }
+}
+
+/// The paths of GoBGP's table.
+#[derive(Debug)]
+pub struct Table {
+    version: Version,
+    answers: Answers<ListPathResponse>,
+}
+
+impl Table {
+    /// Returns the next paths, at least `count` if there are as many, or none at the end.
+    ///
+    /// # Errors
+    /// GoBGP does not answer.
+    pub async fn next(&mut self, count: usize) -> Result<Vec<Told>, CallError> {
+        let mut paths = Vec::new();
+        while paths.len() < count {
+            let answer = timeout(PATIENCE, self.answers.next()).await.map_err(|_| CallError::Timeout("ListPath"))??;
+            let Some(answer) = answer else { break };
+            let best = answer.destination.unwrap_or_default().paths.into_iter().filter(|path| path.best);
+            paths.extend(best.map(|path| self.version.told(&path)));
+        }
+        Ok(paths)
     }
 }
 

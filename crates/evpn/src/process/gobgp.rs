@@ -71,11 +71,13 @@ async fn follow_once(address: &Address, news: &Sender<News>) -> Result<(), CallE
             return Ok(());
         }
     }
-    let mut table = Vec::new();
-    gobgp.list(|told| table.push(told)).await?;
-    let mut table = table.into_iter();
-    while table.len() > 0 {
-        if tell(news, GoBgpNews::Told(table.by_ref().take(BATCH).collect())).await.is_none() {
+    let mut table = gobgp.list().await?;
+    loop {
+        let paths = table.next(BATCH).await?;
+        if paths.is_empty() {
+            break;
+        }
+        if tell(news, GoBgpNews::Told(paths)).await.is_none() {
             return Ok(());
         }
     }

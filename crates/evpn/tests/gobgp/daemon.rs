@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use straightline_evpn::Route;
-use straightline_evpn::gobgp::{Address, Event, Events, GoBgp};
+use straightline_evpn::gobgp::{Address, Event, Events, GoBgp, Told};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -141,11 +141,11 @@ pub(crate) async fn until<T>(events: &mut Events, what: &str, mut wanted: impl F
 
 /// Returns the routes of a daemon's table.
 pub(crate) async fn table(gobgp: &GoBgp) -> Vec<Route> {
-    let mut routes = Vec::new();
-    let take = |told| match told {
-        straightline_evpn::gobgp::Told::Route(route) => routes.push(route),
+    let mut listing = gobgp.list().await.expect("a table");
+    let told = listing.next(usize::MAX).await.expect("paths");
+    let route = |told| match told {
+        Told::Route(route) => route,
         other => panic!("{other:?}"),
     };
-    gobgp.list(take).await.expect("a table");
-    routes
+    told.into_iter().map(route).collect()
 }

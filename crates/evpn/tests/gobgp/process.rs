@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::daemon::{ASN, Daemon, LIMIT, address};
+use crate::scale;
 use crate::switch::FakeSwitch;
 
 const STATION: &str = "02:00:00:00:00:77";
@@ -120,13 +121,16 @@ pub(crate) fn processes(daemons: &mut [Daemon; 2], program: &Path) {
     switches[1].wait("the withdrawal", |table| table.stations.is_empty() && table.remotes.is_empty());
     there(&switches[1], 1, 2);
 
+    scale::one_station_after_the_other(&switches[0], &switches[1]);
+    let known = switches[1].wait("the stations", |_| true).stations.len();
+
     // The switch is away: what it has goes on, and it is told what has changed meanwhile.
     switches[1].set_away(true);
     until_status(&folders[1], "the end", |status| !status.switch.up);
     switches[0].hear("02:00:00:00:00:78");
-    until_status(&folders[1], "the second station", |status| status.networks[0].elsewhere == 2);
+    until_status(&folders[1], "the second station", |status| status.networks[0].elsewhere == known + 1);
     switches[1].set_away(false);
-    switches[1].wait("the second station", |table| table.stations.len() == 2);
+    switches[1].wait("the second station", |table| table.stations.len() == known + 1);
     let status = until_status(&folders[1], "the switch", |status| status.switch.up);
     assert!(status.gobgp.up && status.gobgp.neighbours.iter().all(|neighbour| neighbour.up), "{status:?}");
 }
