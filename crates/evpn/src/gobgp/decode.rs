@@ -1,6 +1,6 @@
 //! Paths that GoBGP tells, as routes.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use prost::{DecodeError, Message, decode_length_delimiter};
 use straightline_wire::MacAddr;
@@ -17,8 +17,10 @@ use crate::route::{Distinguisher, Mobility, Pmsi, Route, RouteKey, Target};
 /// A path of GoBGP's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// GoBGP has this route now.
+    /// GoBGP has this route of a neighbour now.
     Route(Route),
+    /// GoBGP has this path of its own, which a client of its API has added.
+    Own(Route),
     /// GoBGP has no route with this key any more.
     Withdrawn(RouteKey),
     /// A route of this type, which the process does not use.
@@ -85,7 +87,9 @@ impl Version {
         for attribute in &path.attributes {
             self.attribute(attribute, &mut route)?;
         }
-        Ok(Told::Route(route))
+        // An own path has no neighbour: GoBGP writes "<nil>" or nothing.
+        let is_own = path.neighbor.parse::<IpAddr>().is_err();
+        Ok(if is_own { Told::Own(route) } else { Told::Route(route) })
     }
 
     fn station_key(self, station: &StationRoute, mac: MacAddr) -> Result<RouteKey, Fault> {

@@ -24,6 +24,8 @@ pub(crate) struct DomainState {
     pub(crate) stations: BTreeMap<MacAddr, Station>,
     /// Received routes of type 3.
     pub(crate) floods: BTreeMap<RouteKey, Flood>,
+    /// The number of these routes of each host.
+    flood_hosts: BTreeMap<IpAddr, usize>,
     addresses: BTreeMap<IpAddr, Holders>,
     /// The stations of each other host, as its routes say.
     behind: BTreeMap<IpAddr, BTreeSet<MacAddr>>,
@@ -45,6 +47,7 @@ impl DomainState {
             floods: BTreeMap::new(),
             addresses: BTreeMap::new(),
             behind: BTreeMap::new(),
+            flood_hosts: BTreeMap::new(),
         }
     }
 
@@ -88,7 +91,40 @@ impl DomainState {
 
     /// Returns whether this host wants floods.
     pub(crate) fn floods_to(&self, host: IpAddr) -> bool {
-        self.floods.values().any(|flood| flood.next_hop == host)
+        self.flood_hosts.contains_key(&host)
+    }
+
+    /// Returns the hosts that want floods.
+    pub(crate) fn flood_hosts(&self) -> impl Iterator<Item = IpAddr> {
+        self.flood_hosts.keys().copied()
+    }
+
+    /// Adds or replaces a received route of type 3. Returns the hosts that want floods now, or no longer.
+    pub(crate) fn add_flood(&mut self, key: RouteKey, flood: Flood) -> Vec<IpAddr> {
+        let before = self.floods.insert(key, flood).map(|before| before.next_hop);
+        let mut changed = Vec::new();
+        let count = self.flood_hosts.entry(flood.next_hop).or_default();
+        *count += 1;
+        if *count == 1 {
+            changed.push(flood.next_hop);
+        }
+        changed.extend(before.and_then(|host| self.flood_left(host)));
+        changed
+    }
+
+    /// Removes a received route of type 3. Returns its host if that wants floods no longer.
+    pub(crate) fn remove_flood(&mut self, key: &RouteKey) -> Option<IpAddr> {
+        self.floods.remove(key).and_then(|flood| self.flood_left(flood.next_hop))
+    }
+
+    fn flood_left(&mut self, host: IpAddr) -> Option<IpAddr> {
+        let count = self.flood_hosts.get_mut(&host)?;
+        *count -= 1;
+        if *count > 0 {
+            return None;
+        }
+        self.flood_hosts.remove(&host);
+        Some(host)
     }
 
     /// Returns the key of the own route of type 3.

@@ -62,7 +62,8 @@ impl Machine {
         let listing = self.station_listing;
         let station = self.domains[at].stations.entry(mac).or_default();
         // The switch learned it before it knew the place: a frame that comes later is a claim.
-        if seen == Seen::Learned && station.placed.is_some() && station.local.is_none() {
+        let is_placed = station.placed.is_some() && !station.is_refused;
+        if seen == Seen::Learned && is_placed && station.local.is_none() {
             return;
         }
         let local = station.local.get_or_insert_with(|| Local {
@@ -89,6 +90,14 @@ impl Machine {
             }
         }
         self.settle(now, at, mac);
+    }
+
+    /// The switch has refused the place of a station: it learns the station as any other.
+    pub fn place_refused(&mut self, bridge: &str, vlan: u16, mac: MacAddr) {
+        let Some(at) = self.domain_of(bridge, vlan) else { return };
+        if let Some(station) = self.domains[at].stations.get_mut(&mac) {
+            station.is_refused = station.placed.is_some();
+        }
     }
 
     /// The switch has forgotten a station that was behind this port.

@@ -108,7 +108,10 @@ pub struct Machine {
     route_listing: u64,
     /// The number of the present or last listing of the switch's stations.
     station_listing: u64,
-    /// The time at which received routes end.
+    /// GoBGP's table is being told.
+    is_listing: bool,
+    gobgp_is_away: bool,
+    /// The time at which received routes that GoBGP has not told again end.
     routes_until: Option<Duration>,
     /// The time at which stations here end.
     stations_until: Option<Duration>,
@@ -136,6 +139,8 @@ impl Machine {
             listed: BTreeSet::new(),
             route_listing: 0,
             station_listing: 0,
+            is_listing: false,
+            gobgp_is_away: false,
             routes_until: None,
             stations_until: None,
             due: BTreeSet::new(),
@@ -176,12 +181,11 @@ impl Machine {
     pub fn sizes(&self, domain: usize) -> Sizes {
         let Some(state) = self.domains.get(domain) else { return Sizes::default() };
         let count = |is: fn(&station::Station) -> bool| state.stations.values().filter(|station| is(station)).count();
-        let hosts: BTreeSet<IpAddr> = state.floods.values().map(|flood| flood.next_hop).collect();
         Sizes {
             here: count(|station| station.announced.is_some()),
             elsewhere: count(|station| station.placed.is_some()),
             duplicate: count(|station| station.frozen.is_some()),
-            remotes: hosts.len(),
+            remotes: state.flood_hosts().count(),
         }
     }
 
@@ -219,7 +223,7 @@ impl Machine {
     #[must_use]
     pub fn remotes(&self, tunnel: &str) -> BTreeSet<IpAddr> {
         let of_tunnel = self.domains.iter().filter(|domain| domain.settings.tunnel == tunnel);
-        of_tunnel.flat_map(|domain| domain.floods.values().map(|flood| flood.next_hop)).collect()
+        of_tunnel.flat_map(DomainState::flood_hosts).collect()
     }
 
     /// Returns the place that the switch is to have for a station.
@@ -258,9 +262,7 @@ impl Machine {
     pub fn tick(&mut self, now: Duration) {
         let is_due = |until: Option<Duration>| until.is_some_and(|until| until <= now);
         if is_due(self.routes_until) {
-            // Routes of an empty listing.
-            self.begin_routes();
-            self.remove_unlisted_routes(now);
+            self.routes_are_due(now);
         }
         if is_due(self.stations_until) {
             self.stations_until = None;

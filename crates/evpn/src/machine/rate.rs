@@ -18,18 +18,14 @@ impl Bucket {
         Self { rate, tokens: rate.burst.into(), filled: now }
     }
 
-    /// Takes a token, or returns the time of the next one.
-    pub(crate) fn take(&mut self, now: Duration) -> Result<(), Duration> {
+    /// Reserves a token. Returns the time from which it may be used. Nobody else gets it.
+    pub(crate) fn reserve(&mut self, now: Duration) -> Duration {
         let rate = f64::from(self.rate.per_second.max(1));
         let seconds = now.saturating_sub(self.filled).as_secs_f64();
         self.tokens = (self.tokens + seconds * rate).min(self.rate.burst.max(1).into());
         self.filled = now.max(self.filled);
-        if self.tokens >= 1.0 {
-            self.tokens -= 1.0;
-            return Ok(());
-        }
-        // A millisecond more than needed, so that the token is there then.
-        Err(self.filled + Duration::from_secs_f64((1.0 - self.tokens) / rate) + Duration::from_millis(1))
+        self.tokens -= 1.0;
+        if self.tokens >= 0.0 { now } else { self.filled + Duration::from_secs_f64(-self.tokens / rate) }
     }
 }
 
@@ -41,16 +37,13 @@ mod tests {
     fn tokens_come_back() {
         let mut bucket = Bucket::new(Rate { per_second: 10, burst: 2 }, Duration::ZERO);
         let at = Duration::from_millis;
-        assert_eq!(bucket.take(at(0)), Ok(()));
-        assert_eq!(bucket.take(at(0)), Ok(()));
-        let next = bucket.take(at(0)).expect_err("it is empty");
-        assert!(next >= at(100) && next <= at(102), "{next:?}");
-        assert_eq!(bucket.take(next), Ok(()));
+        // Two at once, and then one each 100 ms, for whoever asks.
+        let times: Vec<Duration> = (0..5).map(|_| bucket.reserve(at(0))).collect();
+        assert_eq!(times, [at(0), at(0), at(100), at(200), at(300)]);
         // A clock that goes back gives nothing, and a long time only the burst.
-        assert!(bucket.take(at(0)).is_err());
-        for _ in 0..2 {
-            assert_eq!(bucket.take(at(100_000)), Ok(()));
-        }
-        assert!(bucket.take(at(100_000)).is_err());
+        assert!(bucket.reserve(at(350)) > at(390));
+        assert!(bucket.reserve(at(0)) > at(490));
+        let times: Vec<Duration> = (0..3).map(|_| bucket.reserve(at(100_000))).collect();
+        assert_eq!(times, [at(100_000), at(100_000), at(100_100)]);
     }
 }

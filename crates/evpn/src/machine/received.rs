@@ -6,7 +6,7 @@ use straightline_wire::MacAddr;
 
 use super::check::check;
 use super::counters::Refusal;
-use super::domain::Flood;
+use super::domain::{DomainState, Flood};
 use super::station::RemoteRoute;
 use super::{Change, Machine};
 use crate::gobgp::Told;
@@ -15,18 +15,45 @@ use crate::route::{Route, RouteKey};
 impl Machine {
     /// GoBGP's whole table is told from now on.
     pub fn begin_routes(&mut self) {
-        self.routes_until = None;
+        self.is_listing = true;
+        self.gobgp_is_away = false;
         self.route_listing += 1;
         self.listed.clear();
     }
 
-    /// GoBGP's whole table has been told: other routes are gone, and own paths that were missing are
-    /// to be sent again.
+    /// GoBGP's whole table has been told. Own paths that were missing are to be sent again. Other
+    /// missing routes stay until [`Self::sweep_routes`], or for the stale time: a GoBGP that has
+    /// just started does not know them yet.
     pub fn end_routes(&mut self, now: Duration) {
+        self.is_listing = false;
+        self.routes_until.get_or_insert(now + self.limits.stale);
         let listed = std::mem::take(&mut self.listed);
         let missing: Vec<RouteKey> = self.paths().filter(|key| !listed.contains(key)).collect();
         self.changes.extend(missing.into_iter().map(Change::Path));
+    }
+
+    /// Returns whether all routes of GoBGP's table are known, and no others.
+    #[must_use]
+    pub fn knows_routes(&self) -> bool {
+        self.route_listing > 0 && !self.is_listing && !self.gobgp_is_away && self.routes_until.is_none()
+    }
+
+    /// Removes the routes that GoBGP has not told since its last listing began.
+    pub fn sweep_routes(&mut self, now: Duration) {
+        self.routes_until = None;
         self.remove_unlisted_routes(now);
+    }
+
+    /// The routes that stayed have had their time. They end, unless the table is being told.
+    pub(super) fn routes_are_due(&mut self, now: Duration) {
+        if self.is_listing && !self.gobgp_is_away {
+            self.routes_until = Some(now + self.limits.stale);
+            return;
+        }
+        if self.gobgp_is_away {
+            self.route_listing += 1;
+        }
+        self.sweep_routes(now);
     }
 
     /// Returns whether routes were refused by a limit, and there is capacity again: the caller then
@@ -39,9 +66,9 @@ impl Machine {
 
     /// GoBGP is away. Its routes end after a time.
     pub fn gobgp_lost(&mut self, now: Duration) {
-        if self.routes_until.is_none() {
-            self.routes_until = Some(now + self.limits.stale);
-        }
+        self.is_listing = false;
+        self.gobgp_is_away = true;
+        self.routes_until.get_or_insert(now + self.limits.stale);
     }
 
     /// GoBGP has told a path.
@@ -51,7 +78,7 @@ impl Machine {
             Told::Unused(_) => self.counters.count(Refusal::UnusedType),
             Told::Malformed(_) => self.counters.count(Refusal::Malformed),
             Told::Withdrawn(key) => self.withdrawn(now, &key),
-            Told::Route(route) if self.is_own(&route) => self.own_path(&route),
+            Told::Own(route) => self.own_path(&route),
             Told::Route(route) => match check(&self.domains, &route) {
                 Ok(domains) => {
                     for at in domains {
@@ -67,21 +94,20 @@ impl Machine {
         }
     }
 
-    /// GoBGP has refused the path with this key: its sequence number was too low.
-    pub fn refused(&mut self, key: &RouteKey) {
+    /// GoBGP has refused the path with this key: its sequence number was too low. Returns the paths that
+    /// are to be sent again, after a pause.
+    pub fn refused(&mut self, key: &RouteKey) -> Vec<RouteKey> {
         self.counters.count(Refusal::GoBgp);
-        let RouteKey::Station { rd, tag, mac, .. } = key else { return };
-        let domain = self.domains.iter_mut().find(|d| (d.settings.rd, d.settings.tag) == (*rd, *tag));
-        let Some(domain) = domain else { return };
-        let Some(station) = domain.stations.get_mut(mac) else { return };
-        let Some(announced) = &mut station.announced else { return };
+        let RouteKey::Station { rd, tag, mac, .. } = *key else { return Vec::new() };
+        let is_of = |domain: &&mut DomainState| (domain.settings.rd, domain.settings.tag) == (rd, tag);
+        let station = self.domains.iter_mut().find(is_of).and_then(|domain| domain.stations.get_mut(&mac));
+        let Some(station) = station else { return Vec::new() };
+        let Some(announced) = &mut station.announced else { return Vec::new() };
         // The number that GoBGP would take may be that of another network (version 3), and is unknown.
         station.sequence = station.sequence.saturating_mul(2).saturating_add(1);
         announced.mobility.sequence = station.sequence;
-        let ips: Vec<_> = announced.ips.iter().map(|ip| Some(*ip)).collect();
-        for ip in std::iter::once(None).chain(ips) {
-            self.changes.insert(Change::Path(RouteKey::Station { rd: *rd, tag: *tag, mac: *mac, ip }));
-        }
+        let ips = announced.ips.iter().map(|ip| Some(*ip));
+        std::iter::once(None).chain(ips).map(|ip| RouteKey::Station { rd, tag, mac, ip }).collect()
     }
 
     /// Removes routes that the last listing has not had.
@@ -98,17 +124,17 @@ impl Machine {
         }
     }
 
-    fn is_own(&self, route: &Route) -> bool {
-        self.domains.iter().any(|d| d.settings.rd == route.key.rd() && d.settings.own == route.next_hop)
-    }
-
     /// An own path is in GoBGP's table.
     fn own_path(&mut self, route: &Route) {
         self.listed.insert(route.key);
         if self.path(&route.key).is_some() {
             return;
         }
-        if self.inherited_until.is_some() {
+        if !self.domains.iter().any(|domain| domain.settings.rd == route.key.rd()) {
+            // Another client of GoBGP has added it.
+            return;
+        }
+        if self.inherited_until.is_some() && self.inherited.len() < self.limits.routes {
             self.inherited.insert(route.key, route.mobility.sequence);
         } else {
             self.changes.insert(Change::Path(route.key));
@@ -137,31 +163,35 @@ impl Machine {
     }
 
     fn received_flood(&mut self, now: Duration, at: usize, route: &Route) {
-        let tunnel = self.domains[at].settings.tunnel.clone();
-        let before = self.domains[at].floods.get(&route.key).map(|flood| flood.next_hop);
-        let remotes = self.remotes(&tunnel);
+        let is_known = self.domains[at].floods.contains_key(&route.key);
+        if !is_known && self.routes >= self.limits.routes {
+            self.refuse(Refusal::TooManyRoutes);
+            return;
+        }
+        let remotes = self.remotes(&self.domains[at].settings.tunnel);
         if !remotes.contains(&route.next_hop) && remotes.len() >= self.limits.remotes {
-            self.counters.count(Refusal::TooManyRemotes);
-            self.overflowed = true;
+            self.refuse(Refusal::TooManyRemotes);
             self.remove(now, &route.key);
             return;
         }
+        self.routes += usize::from(!is_known);
         let flood = Flood { next_hop: route.next_hop, listing: self.route_listing };
-        self.domains[at].floods.insert(route.key, flood);
-        if before != Some(route.next_hop) {
-            self.flood_changed(now, at, route.next_hop);
-            if let Some(before) = before {
-                self.flood_changed(now, at, before);
-            }
+        for host in self.domains[at].add_flood(route.key, flood) {
+            self.flood_changed(now, at, host);
         }
+    }
+
+    /// Counts a route that a limit refuses.
+    fn refuse(&mut self, refusal: Refusal) {
+        self.counters.count(refusal);
+        self.overflowed = true;
     }
 
     fn received_station(&mut self, now: Duration, at: usize, mac: MacAddr, route: &Route) {
         let is_full = self.routes >= self.limits.routes;
         let has = |station: &super::station::Station| station.routes.contains_key(&route.key);
         if is_full && !self.domains[at].stations.get(&mac).is_some_and(has) {
-            self.counters.count(Refusal::TooManyRoutes);
-            self.overflowed = true;
+            self.refuse(Refusal::TooManyRoutes);
             return;
         }
         let station = self.domains[at].stations.entry(mac).or_default();
@@ -182,8 +212,11 @@ impl Machine {
         for at in 0..self.domains.len() {
             match key {
                 RouteKey::Flood { .. } => {
-                    if let Some(flood) = self.domains[at].floods.remove(key) {
-                        self.flood_changed(now, at, flood.next_hop);
+                    let before = self.domains[at].floods.len();
+                    let gone = self.domains[at].remove_flood(key);
+                    self.routes -= before - self.domains[at].floods.len();
+                    if let Some(host) = gone {
+                        self.flood_changed(now, at, host);
                     }
                 }
                 RouteKey::Station { mac, .. } => {

@@ -10,7 +10,7 @@ use super::counters::Refusal;
 use super::local::MAX_ADDRESSES;
 use super::rate::Bucket;
 use super::settings::Domain;
-use super::station::{Announced, Decision, Placed, Station};
+use super::station::{Announced, Decision, Placed, Station, use_token};
 use super::{Change, Machine, Notice, Port};
 use crate::route::RouteKey;
 
@@ -97,7 +97,7 @@ impl Machine {
             self.counters.count(Refusal::PortFull);
             return Some(now + RETRY);
         }
-        if moves && let Err(next) = port.moves.take(now) {
+        if moves && let Some(next) = use_token(&mut station.move_token, &mut port.moves, now) {
             self.counters.count(Refusal::PortRate);
             return Some(next);
         }
@@ -171,9 +171,9 @@ impl Machine {
                     continue;
                 }
                 let port = station.here.as_ref().and_then(|port| self.ports.get_mut(port));
-                if let Some(Err(next)) = port.map(|port| port.routes.take(now)) {
+                wake = port.and_then(|port| use_token(&mut station.route_token, &mut port.routes, now));
+                if wake.is_some() {
                     self.counters.count(Refusal::PortRate);
-                    wake = Some(next);
                     continue;
                 }
             }
@@ -215,6 +215,7 @@ impl Machine {
         let placed = placed.filter(|placed| domain.floods_to(placed.remote));
         if placed != station.placed {
             station.placed = placed;
+            station.is_refused = false;
             self.changes.insert(Change::Station { domain: at, mac });
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::rate::Bucket;
 use crate::route::{Mobility, RouteKey};
 
 /// A station behind a port of this switch.
@@ -74,14 +75,30 @@ pub(crate) struct Station {
     pub(crate) announced: Option<Announced>,
     /// The place that the switch is to have.
     pub(crate) placed: Option<Placed>,
+    /// The switch has refused this place.
+    pub(crate) is_refused: bool,
     /// The addresses that count as those of this station, if nobody else had them first.
     pub(crate) mentions: BTreeSet<IpAddr>,
     /// The times of its moves to this host.
     pub(crate) moves: Vec<Duration>,
     /// It moved too often: nothing is done until then.
     pub(crate) frozen: Option<Duration>,
+    /// The times from which reserved tokens may be used: of a move, and of a route.
+    pub(crate) move_token: Option<Duration>,
+    pub(crate) route_token: Option<Duration>,
     /// The time at which it is looked at again.
     pub(crate) due: Option<Duration>,
+}
+
+/// Uses a token that is reserved, or reserves one. Returns the time to wait for, or `None` if the token
+/// is used.
+pub(crate) fn use_token(token: &mut Option<Duration>, bucket: &mut Bucket, now: Duration) -> Option<Duration> {
+    let from = *token.get_or_insert_with(|| bucket.reserve(now));
+    if from > now {
+        return Some(from);
+    }
+    *token = None;
+    None
 }
 
 /// The decision about a station with a local and a remote place.

@@ -32,12 +32,17 @@ pub(super) enum GoBgpNews {
     /// It does not answer any more.
     Lost(String),
     /// Paths have been sent.
-    Sent {
-        /// Those whose sequence number was refused.
-        refused: Vec<RouteKey>,
-        /// Those that were not sent, with the reason.
-        failed: Option<(Vec<RouteKey>, String)>,
-    },
+    Sent(SentPaths),
+}
+
+/// The outcome of sending paths.
+#[derive(Debug, Default)]
+pub(super) struct SentPaths {
+    /// Paths whose sequence number was too low.
+    pub(super) too_low: Vec<RouteKey>,
+    /// Paths that were not taken, and the last reason.
+    pub(super) failed: Vec<RouteKey>,
+    pub(super) why: Option<String>,
 }
 
 /// Follows GoBGP, until the process ends.
@@ -110,28 +115,29 @@ async fn tell(news: &Sender<News>, told: GoBgpNews) -> Option<()> {
     news.send(News::GoBgp(told)).await.ok()
 }
 
-/// Sends paths: routes to add, and keys of paths to delete.
+/// Sends paths: routes to add, and keys of paths to delete. One that is refused does not hold up those
+/// behind it.
 pub(super) async fn send(gobgp: GoBgp, paths: Vec<(RouteKey, Option<Route>)>, news: Sender<News>) {
-    let mut refused = Vec::new();
-    let mut failed: Option<(Vec<RouteKey>, String)> = None;
+    let mut sent = SentPaths::default();
+    let mut is_lost = false;
     for (key, route) in paths {
-        if let Some((keys, _)) = &mut failed {
-            keys.push(key);
+        if is_lost {
+            sent.failed.push(key);
             continue;
         }
-        let sent = match &route {
+        let answer = match &route {
             Some(route) => gobgp.add(route).await,
             None => gobgp.delete(&key).await,
         };
-        match sent {
+        match answer {
             Ok(()) => {}
-            Err(CallError::Refused { message, .. }) if message.contains("mobility") => refused.push(key),
-            Err(error) => failed = Some((vec![key], error.to_string())),
+            Err(CallError::Refused { message, .. }) if message.contains("mobility") => sent.too_low.push(key),
+            Err(error) => {
+                is_lost = !matches!(error, CallError::Refused { .. });
+                sent.failed.push(key);
+                sent.why = Some(error.to_string());
+            }
         }
     }
-    if failed.is_some() {
-        // They are tried again, but not at once.
-        sleep(PAUSE).await;
-    }
-    let _ = tell(&news, GoBgpNews::Sent { refused, failed }).await;
+    let _ = tell(&news, GoBgpNews::Sent(sent)).await;
 }

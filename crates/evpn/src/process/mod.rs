@@ -26,11 +26,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use answer::{AskError, ask};
-use gobgp::{GoBgpNews, MAX_SENT};
+use gobgp::{GoBgpNews, MAX_SENT, SentPaths};
 pub use status::{
     GoBgpStatus, NeighbourStatus, NetworkStatus, RouteStatus, Routes, Status, SwitchStatus, routes_text, status_text,
 };
-use switch::{SwitchChange, SwitchNews, ToldSequences};
+use switch::{RefusedEntry, SwitchChange, SwitchNews, ToldSequences};
 
 use crate::config::Config;
 use crate::gobgp::{GoBgp, Neighbour};
@@ -43,7 +43,11 @@ const WAITING: usize = 64;
 /// The longest time in which nothing is looked at.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The pause after a failed change of the switch.
+/// The time that neighbours which are up have to tell their tables, and the time without news after it.
+const SETTLE: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The pause after paths were refused, and after a failed change of the switch.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A question to the process.
@@ -85,11 +89,18 @@ struct Process {
     gobgp: Option<GoBgp>,
     gobgp_is_listed: bool,
     gobgp_error: Option<String>,
-    /// GoBGP's table has been told since the process began, so the machine knows all routes.
+    /// The machine knows all routes, so what else the switch has may go.
     knows_routes: bool,
+    /// The time of the last news of neighbours or paths.
+    heard: Duration,
+    /// The time since which GoBGP's table has been told, and all neighbours are up.
+    settled: Option<Duration>,
     neighbours: Vec<Neighbour>,
     /// Paths that GoBGP is to be told.
     paths: BTreeSet<RouteKey>,
+    /// Paths that are sent again, and the time from which.
+    later: BTreeSet<RouteKey>,
+    later_from: Duration,
     sends_paths: bool,
     switch_is_up: bool,
     switch_error: Option<String>,
@@ -167,8 +178,12 @@ impl Process {
             gobgp_is_listed: false,
             gobgp_error: None,
             knows_routes: false,
+            heard: Duration::ZERO,
+            settled: None,
             neighbours: Vec::new(),
             paths: BTreeSet::new(),
+            later: BTreeSet::new(),
+            later_from: Duration::ZERO,
             sends_paths: false,
             switch_is_up: false,
             switch_error: None,
@@ -184,17 +199,41 @@ impl Process {
     async fn run(&mut self, mut inbox: Receiver<News>) {
         loop {
             let now = self.now();
-            let due = self.machine.next_due().map_or(IDLE, |due| due.saturating_sub(now)).min(IDLE);
+            let later = (!self.later.is_empty()).then_some(self.later_from);
+            let due = [self.machine.next_due(), later, self.sweep_due()].into_iter().flatten().min();
+            let due = due.map_or(IDLE, |due| due.saturating_sub(now)).min(IDLE);
             match timeout(due, inbox.recv()).await {
                 Ok(None) => return,
                 Ok(Some(news)) => self.take(news),
                 Err(_) => {}
             }
-            self.machine.tick(self.now());
+            let now = self.now();
+            self.machine.tick(now);
+            self.sweep(now);
+            if self.later_from <= now {
+                self.paths.append(&mut self.later);
+            }
             self.sort_changes();
             self.send_paths();
             self.change_switch();
         }
+    }
+
+    /// Returns the time at which routes end that GoBGP has not told again. Until then its neighbours
+    /// have time to tell it all that they have.
+    fn sweep_due(&self) -> Option<Duration> {
+        let settled = self.settled.filter(|_| !self.machine.knows_routes())?;
+        Some((settled + SETTLE).max(self.heard + QUIET))
+    }
+
+    fn sweep(&mut self, now: Duration) {
+        let are_up = self.gobgp_is_listed && self.neighbours.iter().all(|neighbour| neighbour.is_up);
+        self.settled = if are_up { self.settled.or(Some(now)) } else { None };
+        if self.sweep_due().is_some_and(|due| due <= now) {
+            self.machine.sweep_routes(now);
+        }
+        let knew = std::mem::replace(&mut self.knows_routes, self.machine.knows_routes());
+        self.all |= self.knows_routes && !knew;
     }
 
     fn now(&self) -> Duration {
@@ -237,17 +276,20 @@ impl Process {
                 self.neighbours.clear();
                 self.machine.begin_routes();
             }
-            GoBgpNews::Told(paths) => paths.into_iter().for_each(|told| self.machine.told(now, told)),
+            GoBgpNews::Told(paths) => {
+                self.heard = now;
+                paths.into_iter().for_each(|told| self.machine.told(now, told));
+            }
             GoBgpNews::Listed => {
                 self.machine.end_routes(now);
                 self.gobgp_is_listed = true;
                 self.gobgp_error = None;
-                if !self.knows_routes {
-                    self.knows_routes = true;
-                    self.all = true;
-                }
+                self.heard = now;
             }
             GoBgpNews::Neighbour(neighbour) => {
+                self.heard = now;
+                // Its whole table follows.
+                self.settled = None;
                 let known = self.neighbours.iter_mut().find(|known| known.address == neighbour.address);
                 match known {
                     Some(known) => {
@@ -270,18 +312,17 @@ impl Process {
                 self.neighbours.clear();
                 self.machine.gobgp_lost(now);
             }
-            GoBgpNews::Sent { refused, failed } => {
+            GoBgpNews::Sent(SentPaths { too_low, failed, why }) => {
                 self.sends_paths = false;
-                refused.iter().for_each(|key| self.machine.refused(key));
-                if let Some((keys, error)) = failed {
-                    if self.gobgp_error.as_ref() != Some(&error) {
-                        tracing::warn!("{} paths are not sent: {error}", keys.len());
-                    }
-                    self.gobgp_error = Some(error);
-                    self.paths.extend(keys);
-                } else if self.gobgp_is_listed {
-                    self.gobgp_error = None;
+                let raised = too_low.iter().flat_map(|key| self.machine.refused(key));
+                self.later.extend(raised.chain(failed));
+                self.later_from = now + PAUSE;
+                if let Some(why) = &why
+                    && self.gobgp_error.as_ref() != Some(why)
+                {
+                    tracing::warn!("a path is not sent: {why}");
                 }
+                self.gobgp_error = why;
             }
         }
         if self.gobgp_is_listed && self.machine.wants_routes() {
@@ -304,7 +345,12 @@ impl Process {
             }
             SwitchNews::Changed { refused, why, failed } => {
                 self.changes_switch = false;
-                self.switch_refused += refused;
+                self.switch_refused += u64::try_from(refused.len()).unwrap_or(u64::MAX);
+                for RefusedEntry { place, vlan, mac } in refused {
+                    if let Some(mac) = mac {
+                        self.machine.place_refused(&place, vlan, mac);
+                    }
+                }
                 if let Some(why) = why {
                     if self.switch_error.as_ref() != Some(&why) {
                         tracing::warn!("the switch refuses a change: {why}");
@@ -395,12 +441,13 @@ impl Process {
     }
 
     fn change_switch(&mut self) {
-        // Before the routes are known, the switch keeps those of the process before.
-        if self.changes_switch || !self.switch_is_up || !self.knows_routes {
+        if self.changes_switch || !self.switch_is_up {
             return;
         }
         let change = if self.all {
-            SwitchChange::all(&self.machine, &mut self.told)
+            // Before all routes are known, the switch keeps those that it has.
+            let command = if self.knows_routes { "replace" } else { "add" };
+            SwitchChange::all(&self.machine, command, &mut self.told)
         } else if self.remotes.is_empty() && self.stations.is_empty() {
             return;
         } else {

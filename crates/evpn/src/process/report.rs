@@ -28,7 +28,7 @@ impl Process {
                 version,
                 error: self.gobgp_error.clone(),
                 neighbours: neighbours.collect(),
-                waiting: self.paths.len(),
+                waiting: self.paths.len() + self.later.len(),
             },
             switch: SwitchStatus {
                 api: self.config.api.display().to_string(),

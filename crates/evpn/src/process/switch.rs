@@ -39,8 +39,8 @@ pub(super) enum SwitchNews {
     Lost(String),
     /// A change has been made, except for these entries that it refused.
     Changed {
-        /// The number of refused entries, and the last refusal.
-        refused: u64,
+        /// The refused entries, and the last refusal.
+        refused: Vec<RefusedEntry>,
         why: Option<String>,
         /// The switch could not be asked: the change is to be made again.
         failed: bool,
@@ -98,6 +98,15 @@ fn follow_once(api: &Path, request: &Request, news: &Sender<News>) -> Result<Str
     }
 }
 
+/// An entry that the switch has refused: a station of a bridge, or a remote of a tunnel.
+#[derive(Clone, Debug)]
+pub(super) struct RefusedEntry {
+    /// The bridge or the tunnel.
+    pub(super) place: String,
+    pub(super) vlan: u16,
+    pub(super) mac: Option<MacAddr>,
+}
+
 /// A change of remotes and stations.
 #[derive(Debug, Default)]
 pub(super) struct SwitchChange {
@@ -106,39 +115,41 @@ pub(super) struct SwitchChange {
 }
 
 #[derive(Debug)]
-enum Step {
-    Remotes { tunnel: String, command: &'static str, remotes: Vec<String> },
-    Stations { bridge: String, command: &'static str, stations: Vec<NewStation> },
+struct Step {
+    /// The bridge or the tunnel.
+    place: String,
+    command: &'static str,
+    entries: Vec<Entry>,
+    are_stations: bool,
+}
+
+/// A remote or a station.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+enum Entry {
+    Remote(String),
+    Station(NewStation),
 }
 
 /// The sequence numbers that the switch was told.
 pub(super) type ToldSequences = BTreeMap<(usize, MacAddr), u32>;
 
 impl SwitchChange {
-    /// Returns the whole state: everything else of this owner goes.
-    pub(super) fn all(machine: &Machine, told: &mut ToldSequences) -> Self {
+    /// Returns the whole state. With `replace`, everything else of this owner goes.
+    pub(super) fn all(machine: &Machine, command: &'static str, told: &mut ToldSequences) -> Self {
         told.clear();
-        let mut stations: BTreeMap<&str, Vec<NewStation>> = BTreeMap::new();
-        let mut tunnels = BTreeSet::new();
+        let mut stations: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
+        let mut remotes: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
         for (at, domain) in machine.domains().enumerate() {
-            tunnels.insert(domain.tunnel.as_str());
+            let hosts = || machine.remotes(&domain.tunnel).iter().map(|host| Entry::Remote(host.to_string())).collect();
+            remotes.entry(&domain.tunnel).or_insert_with(hosts);
             let of_bridge = stations.entry(&domain.bridge).or_default();
             for (mac, placed) in machine.all_placed(at) {
                 told.insert((at, mac), placed.sequence);
-                of_bridge.push(new_station(domain, mac, Some(placed)));
+                of_bridge.push(Entry::Station(new_station(domain, mac, Some(placed))));
             }
         }
-        let remotes = tunnels.into_iter().map(|tunnel| Step::Remotes {
-            tunnel: tunnel.to_owned(),
-            command: "replace",
-            remotes: machine.remotes(tunnel).iter().map(IpAddr::to_string).collect(),
-        });
-        let stations = stations.into_iter().map(|(bridge, stations)| Step::Stations {
-            bridge: bridge.to_owned(),
-            command: "replace",
-            stations,
-        });
-        Self { steps: remotes.chain(stations).collect() }
+        Self { steps: [steps(remotes, command, false), steps(stations, command, true)].into_iter().flatten().collect() }
     }
 
     /// Returns the present state of these remotes and stations.
@@ -148,15 +159,15 @@ impl SwitchChange {
         stations: &BTreeSet<(usize, MacAddr)>,
         told: &mut ToldSequences,
     ) -> Self {
-        let mut added = BTreeMap::<&str, Vec<String>>::new();
-        let mut removed = BTreeMap::<&str, Vec<String>>::new();
+        let mut added = BTreeMap::<&str, Vec<Entry>>::new();
+        let mut removed = BTreeMap::<&str, Vec<Entry>>::new();
         for (tunnel, host) in remotes {
             let list = if machine.remotes(tunnel).contains(host) { &mut added } else { &mut removed };
-            list.entry(tunnel).or_default().push(host.to_string());
+            list.entry(tunnel).or_default().push(Entry::Remote(host.to_string()));
         }
         let domains: Vec<&Domain> = machine.domains().collect();
-        let mut placed = BTreeMap::<&str, Vec<NewStation>>::new();
-        let mut gone = BTreeMap::<&str, Vec<NewStation>>::new();
+        let mut placed = BTreeMap::<&str, Vec<Entry>>::new();
+        let mut gone = BTreeMap::<&str, Vec<Entry>>::new();
         for (at, mac) in stations {
             let Some(domain) = domains.get(*at) else { continue };
             let place = machine.placed(*at, *mac);
@@ -166,90 +177,127 @@ impl SwitchChange {
             };
             // The switch keeps an entry with a higher number, so that one is deleted first.
             if place.is_none_or(|place| before.is_some_and(|before| before > place.sequence)) {
-                gone.entry(&domain.bridge).or_default().push(new_station(domain, *mac, None));
+                gone.entry(&domain.bridge).or_default().push(Entry::Station(new_station(domain, *mac, None)));
             }
             if place.is_some() {
-                placed.entry(&domain.bridge).or_default().push(new_station(domain, *mac, place));
+                placed.entry(&domain.bridge).or_default().push(Entry::Station(new_station(domain, *mac, place)));
             }
         }
-        let remotes = |command: &'static str, lists: BTreeMap<&str, Vec<String>>| {
-            let step =
-                move |(tunnel, remotes): (&str, _)| Step::Remotes { tunnel: tunnel.to_owned(), command, remotes };
-            lists.into_iter().map(step).collect::<Vec<Step>>()
-        };
-        let stations = |command: &'static str, lists: BTreeMap<&str, Vec<NewStation>>| {
-            let step =
-                move |(bridge, stations): (&str, _)| Step::Stations { bridge: bridge.to_owned(), command, stations };
-            lists.into_iter().map(step).collect::<Vec<Step>>()
-        };
         // A station is behind a known remote, and a remote without stations goes.
-        let steps =
-            [remotes("add", added), stations("delete", gone), stations("add", placed), remotes("delete", removed)];
-        Self { steps: steps.into_iter().flatten().collect() }
+        let all = [
+            steps(added, "add", false),
+            steps(gone, "delete", true),
+            steps(placed, "add", true),
+            steps(removed, "delete", false),
+        ];
+        Self { steps: all.into_iter().flatten().collect() }
     }
 
     /// Makes the change. Entries that the switch refuses are left out.
     pub(super) fn make(self, api: &Path) -> SwitchNews {
-        let mut refused = 0;
-        let mut why = None;
-        for mut step in self.steps {
-            loop {
-                match send_all(api, step.requests()) {
-                    Ok(_) => break,
-                    Err(RequestError::Refused { message, index, .. }) => {
-                        // Without the wrong entry, the others are tried again.
-                        let entry = index.and_then(|index| usize::try_from(index).ok());
-                        refused += 1;
-                        why = Some(message);
-                        if !entry.is_some_and(|entry| step.remove(entry)) {
-                            break;
-                        }
-                    }
-                    Err(error) => return SwitchNews::Changed { refused, why: Some(error.to_string()), failed: true },
-                }
+        let mut refusals = Refusals::default();
+        for step in self.steps {
+            if let Err(error) = step.make(api, &mut refusals) {
+                let why = Some(error.to_string());
+                return SwitchNews::Changed { refused: refusals.entries, why, failed: true };
             }
         }
-        SwitchNews::Changed { refused, why, failed: false }
+        SwitchNews::Changed { refused: refusals.entries, why: refusals.why, failed: false }
     }
 }
 
+/// The entries that were refused, and the last reason.
+#[derive(Default)]
+struct Refusals {
+    entries: Vec<RefusedEntry>,
+    why: Option<String>,
+}
+
+fn steps(lists: BTreeMap<&str, Vec<Entry>>, command: &'static str, are_stations: bool) -> Vec<Step> {
+    let step = |(place, entries): (&str, Vec<Entry>)| Step { place: place.to_owned(), command, entries, are_stations };
+    lists.into_iter().map(step).collect()
+}
+
 impl Step {
-    /// Removes an entry. Returns false if there is none.
-    fn remove(&mut self, entry: usize) -> bool {
-        match self {
-            Self::Remotes { remotes, .. } => (entry < remotes.len()).then(|| drop(remotes.remove(entry))).is_some(),
-            Self::Stations { stations, .. } => (entry < stations.len()).then(|| drop(stations.remove(entry))).is_some(),
+    fn make(mut self, api: &Path, refusals: &mut Refusals) -> Result<(), RequestError> {
+        if self.command != "replace" {
+            return self.make_in_parts(api, refusals).map(drop);
+        }
+        match send_all(api, self.requests("replace", &parts(&self.entries))) {
+            // All or nothing: the right entries are found by adding them, part by part.
+            Err(RequestError::Refused { .. }) => {
+                self.command = "add";
+                self.entries = self.make_in_parts(api, refusals)?;
+                send_all(api, self.requests("replace", &parts(&self.entries))).map(drop)
+            }
+            sent => sent.map(drop),
         }
     }
 
-    /// Returns the requests, of which the last one decides.
-    fn requests(&self) -> Vec<Request> {
-        match self {
-            Self::Remotes { tunnel, command, remotes } => {
-                let request = |(remotes, more)| {
-                    Request::ChangeRemotes(ChangeRemotes {
-                        tunnel: tunnel.clone(),
-                        owner: OWNER.to_owned(),
-                        command: (*command).to_owned(),
-                        remotes,
-                        more,
-                    })
-                };
-                parts(remotes).into_iter().map(request).collect()
+    /// Sends each part as a change of its own. Returns the entries that were taken.
+    fn make_in_parts(&self, api: &Path, refusals: &mut Refusals) -> Result<Vec<Entry>, RequestError> {
+        let mut taken = Vec::new();
+        let mut is_full = false;
+        for (mut part, _) in parts(&self.entries) {
+            // Beyond a limit, nothing else is tried.
+            if is_full {
+                part.drain(..).for_each(|entry| self.refuse(&entry, refusals));
             }
-            Self::Stations { bridge, command, stations } => {
-                let request = |(stations, more)| {
-                    Request::ChangeStations(ChangeStations {
-                        bridge: bridge.clone(),
-                        owner: OWNER.to_owned(),
-                        command: (*command).to_owned(),
-                        stations,
-                        more,
-                    })
-                };
-                parts(stations).into_iter().map(request).collect()
+            while !part.is_empty() {
+                match send_all(api, self.requests(self.command, &[(part.clone(), false)])) {
+                    Ok(_) => taken.append(&mut part),
+                    Err(RequestError::Refused { message, index, .. }) => {
+                        let is_limit = message.contains("limit is reached");
+                        is_full |= is_limit;
+                        refusals.why = Some(message);
+                        let wrong = index.and_then(|index| usize::try_from(index).ok()).filter(|at| *at < part.len());
+                        let gone = match wrong {
+                            Some(at) if is_limit => part.split_off(at),
+                            Some(at) => vec![part.remove(at)],
+                            None => std::mem::take(&mut part),
+                        };
+                        gone.iter().for_each(|entry| self.refuse(entry, refusals));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
+        Ok(taken)
+    }
+
+    fn refuse(&self, entry: &Entry, refusals: &mut Refusals) {
+        let station = match entry {
+            Entry::Remote(_) => None,
+            Entry::Station(station) => Some(station),
+        };
+        refusals.entries.push(RefusedEntry {
+            place: self.place.clone(),
+            vlan: station.map_or(0, |station| station.vlan),
+            mac: station.and_then(|station| station.mac.parse().ok()),
+        });
+    }
+
+    /// Returns the requests with these parts, of which the last one decides.
+    fn requests(&self, command: &str, parts: &[(Vec<Entry>, bool)]) -> Vec<Request> {
+        let request = |(entries, more): &(Vec<Entry>, bool)| {
+            let mut remotes = Vec::new();
+            let mut stations = Vec::new();
+            for entry in entries {
+                match entry {
+                    Entry::Remote(remote) => remotes.push(remote.clone()),
+                    Entry::Station(station) => stations.push(station.clone()),
+                }
+            }
+            let owner = OWNER.to_owned();
+            let command = command.to_owned();
+            let place = self.place.clone();
+            if self.are_stations {
+                Request::ChangeStations(ChangeStations { bridge: place, owner, command, stations, more: *more })
+            } else {
+                Request::ChangeRemotes(ChangeRemotes { tunnel: place, owner, command, remotes, more: *more })
+            }
+        };
+        parts.iter().map(request).collect()
     }
 }
 
@@ -300,9 +348,9 @@ mod tests {
             ..NewStation::default()
         };
         for count in [0, 1, 3, 4, 50] {
-            let stations = vec![station.clone(); count];
-            let step = Step::Stations { bridge: "lan".to_owned(), command: "replace", stations };
-            let requests = step.requests();
+            let entries = vec![Entry::Station(station.clone()); count];
+            let step = Step { place: "lan".to_owned(), command: "replace", entries, are_stations: true };
+            let requests = step.requests(step.command, &parts(&step.entries));
             let mut sent = 0;
             for (at, request) in requests.iter().enumerate() {
                 assert!(serde_json::to_vec(request).expect("JSON").len() < 4096);

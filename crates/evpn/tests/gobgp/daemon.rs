@@ -144,7 +144,7 @@ pub(crate) async fn table(gobgp: &GoBgp) -> Vec<Route> {
     let mut listing = gobgp.list().await.expect("a table");
     let told = listing.next(usize::MAX).await.expect("paths");
     let route = |told| match told {
-        Told::Route(route) => route,
+        Told::Route(route) | Told::Own(route) => route,
         other => panic!("{other:?}"),
     };
     told.into_iter().map(route).collect()

@@ -117,12 +117,18 @@ pub(crate) fn processes(daemons: &mut [Daemon; 2], program: &Path) {
     assert_eq!(switches[1].wait("the station", |_| true).stations.get(STATION).cloned(), at(1, 2));
 
     // A GoBGP that restarts gets everything again.
+    let deleted = switches[0].deleted();
     daemons[0].restart(program);
     switches[1].wait("the withdrawal", |table| table.stations.is_empty() && table.remotes.is_empty());
     there(&switches[1], 1, 2);
 
     scale::one_station_after_the_other(&switches[0], &switches[1]);
     let known = switches[1].wait("the stations", |_| true).stations.len();
+
+    // Its own switch has lost nothing meanwhile.
+    until_status(&folders[0], "the other host", |status| status.gobgp.neighbours.iter().all(|one| one.up));
+    switches[0].wait("the other host", |table| table.remotes.contains("192.0.2.2"));
+    assert_eq!(switches[0].deleted(), deleted);
 
     // The switch is away: what it has goes on, and it is told what has changed meanwhile.
     switches[1].set_away(true);
@@ -132,5 +138,16 @@ pub(crate) fn processes(daemons: &mut [Daemon; 2], program: &Path) {
     switches[1].set_away(false);
     switches[1].wait("the second station", |table| table.stations.len() == known + 1);
     let status = until_status(&folders[1], "the switch", |status| status.switch.up);
+
+    // A switch with a limit has what fits, and the process goes on.
+    switches[1].set_limit(known + 2);
+    for number in 10..40 {
+        switches[0].hear(&format!("02:00:00:00:01:{number}"));
+    }
+    let is_full = |status: &Status| status.switch.refused >= 29 && status.networks[0].elsewhere == known + 31;
+    until_status(&folders[1], "the refusals", is_full);
+    switches[1].wait("a full table", |table| table.stations.len() == known + 2);
+    switches[0].forget("02:00:00:00:00:78");
+    switches[1].wait("the end of a station", |table| table.stations.len() == known + 1);
     assert!(status.gobgp.up && status.gobgp.neighbours.iter().all(|neighbour| neighbour.up), "{status:?}");
 }

@@ -27,6 +27,10 @@ struct State {
     subscribers: Vec<UnixStream>,
     /// Clients are refused.
     is_away: bool,
+    /// The most stations of the process, if there is a limit.
+    limit: Option<usize>,
+    /// Remotes and stations of the process that were deleted.
+    deleted: usize,
 }
 
 #[derive(Clone)]
@@ -76,6 +80,23 @@ impl FakeSwitch {
         for stream in state.subscribers.drain(..) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
+    }
+
+    /// The switch forgets a station.
+    pub(crate) fn forget(&self, mac: &str) {
+        let mut state = self.state();
+        state.table.learned.remove(mac);
+        tell(&mut state, &json!({"kind": "aged", "bridge": "lan", "vlan": 1, "mac": mac, "port": "vm1"}));
+    }
+
+    /// Takes at most this number of stations of the process.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.state().limit = Some(limit);
+    }
+
+    /// Returns how many remotes and stations of the process were deleted.
+    pub(crate) fn deleted(&self) -> usize {
+        self.state().deleted
     }
 
     /// Refuses clients, or takes them again.
@@ -130,10 +151,24 @@ impl FakeSwitch {
             held.extend(request[list].as_array().expect("a list").iter().cloned());
             let mut answer = json!({"ok": {"time": 0.0, "added": 0, "changed": 0, "deleted": 0, "kept": 0}});
             if request["more"] != true {
-                if let Err(index) = change(&mut state.table, list, request["command"].as_str().expect("a word"), &held)
-                {
+                let state = &mut *state;
+                let size = state.table.stations.len() + state.table.remotes.len();
+                let command = request["command"].as_str().expect("a word");
+                let beyond = state.limit.filter(|_| list == "stations" && command != "delete").and_then(|limit| {
+                    let used = if command == "replace" { 0 } else { state.table.stations.len() };
+                    let is_new = |entry: &Value| {
+                        let mac = entry["mac"].as_str().expect("a text");
+                        command == "replace" || !state.table.stations.contains_key(mac)
+                    };
+                    let mut new = held.iter().enumerate().filter(|(_, entry)| is_new(entry)).map(|(at, _)| at);
+                    new.nth(limit.saturating_sub(used))
+                });
+                if let Some(index) = beyond {
+                    answer = json!({"error": "the limit is reached", "code": "refused", "index": index});
+                } else if let Err(index) = change(&mut state.table, list, command, &held) {
                     answer = json!({"error": "no such remote", "code": "refused", "index": index});
                 }
+                state.deleted += size.saturating_sub(state.table.stations.len() + state.table.remotes.len());
                 held.clear();
                 self.shared.1.notify_all();
             }

@@ -61,6 +61,7 @@ fn machine(number: u8, limits: Limits) -> Machine {
     machine.end_stations(Duration::ZERO);
     machine.begin_routes();
     machine.end_routes(Duration::ZERO);
+    machine.sweep_routes(Duration::ZERO);
     machine
 }
 

@@ -114,6 +114,34 @@ fn a_frame_of_the_tunnel_moves_no_station() {
     assert_eq!(announced(&machine, 1, mac(9)), None);
 }
 
+/// The switch may have no place for a station. It then learns it, as any other.
+#[test]
+fn a_station_whose_place_is_refused_may_come_here() {
+    let mut machine = machine(1, limits());
+    tell(&mut machine, ms(0), flood(2));
+    tell(&mut machine, ms(0), station(2, mac(7), None, moved(0)));
+    learn(&mut machine, ms(1), mac(7));
+    machine.tick(ms(50));
+    assert_eq!(announced(&machine, 1, mac(7)), None);
+    machine.place_refused("lan", 1, mac(7));
+    learn(&mut machine, ms(60), mac(7));
+    machine.tick(ms(100));
+    assert_eq!(announced(&machine, 1, mac(7)), Some(moved(1)));
+}
+
+/// A neighbour that uses our distinguisher and our address makes no own path.
+#[test]
+fn own_paths_are_not_forged() {
+    let mut machine = Machine::new(limits(), vec![domain(1)], ms(0));
+    tell(&mut machine, ms(0), station(1, mac(7), None, moved(9)));
+    assert_eq!(machine.counters().get(Refusal::OwnNextHop), 1);
+    machine.begin_stations();
+    learn(&mut machine, ms(0), mac(7));
+    machine.end_stations(ms(0));
+    machine.tick(ms(50));
+    assert_eq!(announced(&machine, 1, mac(7)), Some(moved(0)));
+}
+
 /// RFC 7432 section 15: of equal numbers, the lower address wins.
 #[test]
 fn equal_numbers_are_decided_by_the_address() {
@@ -292,7 +320,7 @@ fn bad_routes_are_refused_and_counted() {
         let replaces = route.key == good().key;
         tell(&mut machine, ms(1), route);
         assert_eq!(machine.counters().get(refusal), 1, "{text}");
-        assert_eq!(machine.received(), usize::from(!replaces), "{text}");
+        assert_eq!(machine.received(), 1 + usize::from(!replaces), "{text}");
         // A bad route takes the place of the good one that it replaces.
         assert_eq!(machine.placed(0, mac(7)).is_some(), !replaces, "{text}");
         assert_eq!(machine.remotes("vx0"), [host(2)].into(), "{text}");
@@ -319,9 +347,13 @@ fn routes_are_limited_and_come_back() {
     for number in 1..=12 {
         tell(&mut machine, ms(0), station(2, mac(number), None, moved(0)));
     }
-    assert_eq!((machine.received(), machine.counters().get(Refusal::TooManyRoutes)), (10, 2));
+    assert_eq!((machine.received(), machine.counters().get(Refusal::TooManyRoutes)), (10, 4));
+    // Floods count as well.
+    tell(&mut machine, ms(0), flood(5));
+    assert_eq!(machine.counters().get(Refusal::TooManyRoutes), 5);
     assert!(!machine.wants_routes());
     machine.told(ms(0), Told::Withdrawn(station(2, mac(1), None, moved(0)).key));
+    machine.told(ms(0), Told::Withdrawn(station(2, mac(2), None, moved(0)).key));
     assert!(machine.wants_routes());
     assert!(!machine.wants_routes());
 }
@@ -354,10 +386,13 @@ fn everything_is_compared_after_a_reconnect() {
     machine.begin_routes();
     tell(&mut machine, ms(200), flood(2));
     tell(&mut machine, ms(200), station(2, mac(8), None, moved(0)));
-    tell(&mut machine, ms(200), flood(1));
+    machine.told(ms(200), Told::Own(flood(1)));
     machine.end_routes(ms(200));
-    let changes = [Change::Path(station(1, mac(1), None, moved(0)).key), Change::Station { domain: 0, mac: mac(7) }];
-    assert_eq!(machine.take_changes(), changes.into());
+    // Its neighbours have not told it all yet.
+    let own = Change::Path(station(1, mac(1), None, moved(0)).key);
+    assert_eq!(machine.take_changes(), [own].into());
+    machine.sweep_routes(ms(300));
+    assert_eq!(machine.take_changes(), [Change::Station { domain: 0, mac: mac(7) }].into());
     // GoBGP stays away.
     machine.gobgp_lost(ms(300));
     machine.tick(ms(300) + limits().stale);
@@ -381,7 +416,7 @@ fn paths_are_inherited() {
     let mut machine = Machine::new(limits(), vec![domain(1)], ms(0));
     machine.begin_routes();
     for number in [7, 8] {
-        tell(&mut machine, ms(0), station(1, mac(number), None, moved(3)));
+        machine.told(ms(0), Told::Own(station(1, mac(number), None, moved(3))));
     }
     machine.end_routes(ms(0));
     machine.begin_stations();
@@ -407,8 +442,7 @@ fn a_lost_or_refused_path_is_sent_again() {
     assert_eq!(machine.take_changes(), [Change::Path(key)].into());
     assert_eq!(machine.counters().get(Refusal::LostPath), 1);
     for sequence in [1, 3, 7] {
-        machine.refused(&key);
-        assert_eq!(machine.take_changes(), [Change::Path(key)].into());
+        assert_eq!(machine.refused(&key), [key]);
         assert_eq!(announced(&machine, 1, mac(7)), Some(moved(sequence)));
     }
 }

@@ -19,6 +19,8 @@ struct Host {
     placed: BTreeMap<MacAddr, IpAddr>,
     /// Stations whose place the switch is told later.
     late: BTreeSet<MacAddr>,
+    /// Its GoBGP is new: its neighbours have not told it all yet.
+    is_new: bool,
     /// Own paths that GoBGP has.
     paths: BTreeMap<RouteKey, Route>,
     /// One queue for each other host, in order.
@@ -42,6 +44,7 @@ impl World {
             learned: BTreeSet::new(),
             placed: BTreeMap::new(),
             late: BTreeSet::new(),
+            is_new: false,
             paths: BTreeMap::new(),
             inbox: vec![VecDeque::new(); usize::from(HOSTS)],
         };
@@ -134,6 +137,7 @@ impl World {
         machine.gobgp_lost(now);
         machine.begin_routes();
         machine.end_routes(now);
+        self.hosts[at].is_new = true;
         self.execute();
         for other in (0..self.hosts.len()).filter(|other| *other != at) {
             let routes: Vec<Told> = self.hosts[other].paths.values().cloned().map(Told::Route).collect();
@@ -152,6 +156,10 @@ impl World {
                 }
             }
             for at in 0..self.hosts.len() {
+                if std::mem::take(&mut self.hosts[at].is_new) {
+                    self.hosts[at].machine.sweep_routes(self.now);
+                    self.execute();
+                }
                 self.tell_switch(at);
             }
             self.wait(ms(100));
