@@ -129,8 +129,6 @@ impl BridgeRig {
         let source = Arc::new(Source { memory, frames: Mutex::default() });
         let taken: Vec<_> = ports.iter().map(|_| Arc::<Taken>::default()).collect();
         let rules = BridgeRules {
-            api_stations: 0,
-            bindings: None,
             limit: 256,
             ageing: 300,
             api_stations: 0,

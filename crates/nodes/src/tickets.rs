@@ -17,7 +17,7 @@ const PLACES: usize = 16;
 const SETS: usize = 64;
 
 /// Places of senders. Others share one.
-const SENDERS: usize = 256;
+const SENDERS: u16 = 256;
 
 /// Seconds after which a ticket is void. Packets that wait longer are decided again.
 const LIFE: u32 = 60;
@@ -70,7 +70,7 @@ impl<D: Copy + PartialEq> Tickets<D> {
     pub(crate) fn new() -> Self {
         Tickets {
             sets: vec![[Ticket::NONE; PLACES]; SETS].into(),
-            senders: vec![Sender::default(); SENDERS].into(),
+            senders: vec![Sender::default(); SENDERS.into()].into(),
             packets: 0,
             hasher: RandomState::new(),
         }
@@ -163,7 +163,7 @@ fn place_in<D>(set: &[Ticket<D>; PLACES], sender: u16, now: u32) -> Option<usize
 }
 
 fn place_of(port: u16) -> u16 {
-    port % SENDERS as u16
+    port % SENDERS
 }
 
 fn set_of(name: u64) -> usize {
