@@ -285,6 +285,10 @@ impl<K: Copy + Ord, V> OwnedTable<K, V> {
         for ((key, value), _) in entries.into_iter().zip(is_written).filter(|(_, is_written)| *is_written) {
             self.0.insert(key, OwnedRow { value, owner, epoch });
         }
+        // Keys that come in order leave a tree half full. Built from a list, its nodes are full.
+        if plan.add.len() > self.0.len() / 2 {
+            self.0 = std::mem::take(&mut self.0).into_iter().collect();
+        }
     }
 
     /// Removes an entry.

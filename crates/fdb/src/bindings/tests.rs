@@ -132,7 +132,7 @@ impl Model {
         }
     }
 
-    /// Binds what a station has claimed here, once its owner gives it up.
+    /// Binds an address that its owner has given up, if the same station has claimed it here.
     fn bind_deferred(&mut self, ip: IpKey, mac: u8) {
         let Some((_, port, until, seen)) = self.deferred.get(&ip).copied().filter(|claim| claim.0 == mac) else {
             return;
