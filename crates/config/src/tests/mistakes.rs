@@ -483,6 +483,8 @@ fn vlans_and_other_rules_of_bridge_ports() {
     wrong("storm = { multicast = 10 }", 4, &["multicast in storm of port \"p\"", "\"500/s\""]);
     wrong("storm = { all = \"1/s\" }", 4, &["known are broadcast, multicast and unknown"]);
 
+    wrong("move-limit = 0", 4, &["move-limit", "out of range"]);
+
     let patch = format!("{}vlan = 3\n{}[patch.x]\nports = [\"p\", \"q\"]\n", fixture.port("p"), fixture.port("q"));
     one_error(&patch, 4, &["vlan in port \"p\": only a bridge heeds it, and the port is in patch \"x\""]);
     one_error(&format!("{}isolated = true\n", fixture.port("p")), 4, &["isolated in port \"p\"", "is in no bridge"]);
@@ -580,4 +582,26 @@ fn rates_and_their_bursts() {
     assert!(warning.starts_with("f.toml:7: rate \"u\" is in rate-in or rate-out of no port; it limits nothing"));
     let loaded = lan("rate-in = \"10 Gbit/s\"\nburst = \"64 KiB\"");
     assert!(loaded.warnings[0].to_string().contains("the rate brings 1250000 bytes in a millisecond"));
+}
+
+#[test]
+fn mistakes_in_the_bindings_of_a_bridge() {
+    let fixture = Fixture::new();
+    let bridge = |keys: &str| format!("{}[bridge.lan]\nports = [\"p\"]\n{keys}\n", fixture.port("p"));
+    let wrong = |keys: &str, parts: &[&str]| {
+        let text = bridge(&format!("neighbour-suppression = true\n{keys}"));
+        one_error(&text, 7, parts);
+    };
+    wrong("bindings = { \"10.0.0\" = \"02:00:00:00:00:05\" }", &["binding \"10.0.0\" in bridge \"lan\""]);
+    wrong("bindings = { \"10.0.0.5\" = \"02:00\" }", &["\"02:00\" is not an Ethernet address"]);
+    wrong("bindings = { \"10.0.0.5\" = 5 }", &["its value must be a MAC address, for example bindings ="]);
+    let twice = "[\"02:00:00:00:00:05\", { mac = \"02:00:00:00:00:06\" }]";
+    wrong(&format!("bindings = {{ \"10.0.0.5\" = {twice} }}"), &["named twice in this VLAN"]);
+    wrong("api-stations = -1", &["api-stations", "out of range"]);
+    let alone = bridge("bindings = { \"10.0.0.5\" = \"02:00:00:00:00:05\" }");
+    one_error(&alone, 6, &["without effect; set neighbour-suppression = true"]);
+    let good = "bindings = { \"fd00::5\" = { mac = \"02:00:00:00:00:05\", vlan = 10 } }";
+    let loaded = parse(&bridge(&format!("neighbour-suppression = true\n{good}"))).expect("a right file");
+    let known = loaded.config.bridges[0].bindings[0];
+    assert_eq!((known.vlan.map(|vlan| vlan.get()), known.ip), (Some(10), "fd00::5".parse().expect("an address")));
 }
