@@ -28,7 +28,8 @@ use tokio::time::timeout;
 pub use answer::{AskError, ask};
 use gobgp::{GoBgpNews, MAX_SENT, SentPaths};
 pub use status::{
-    GoBgpStatus, NeighbourStatus, NetworkStatus, RouteStatus, Routes, Status, SwitchStatus, routes_text, status_text,
+    GoBgpStatus, NeighbourStatus, NetworkStatus, Problem, RouteStatus, Routes, Status, SwitchStatus, problems,
+    routes_text, status_text,
 };
 use switch::{RefusedEntry, SwitchChange, SwitchNews, ToldSequences};
 

@@ -170,7 +170,67 @@ pub fn status_text(status: &Status) -> String {
             let _ = writeln!(text, "{}: {count} ({})", refusal.word(), refusal.meaning());
         }
     }
+    for Problem { symptom, fix } in problems(status) {
+        let _ = writeln!(text, "problem: {symptom}\n  {fix}");
+    }
     text
+}
+
+/// Something that is wrong, and its remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The symptom.
+    pub symptom: String,
+    /// The remedy.
+    pub fix: &'static str,
+}
+
+/// Returns what is wrong.
+#[must_use]
+pub fn problems(status: &Status) -> Vec<Problem> {
+    let Status { gobgp, switch, networks, refused, .. } = status;
+    let count = |refusal: Refusal| refused.get(refusal.word()).copied().unwrap_or_default();
+    let mut problems = Vec::new();
+    let mut add = |is_wrong: bool, symptom: String, fix: &'static str| {
+        if is_wrong {
+            problems.push(Problem { symptom, fix });
+        }
+    };
+    add(!gobgp.up, format!("GoBGP does not answer at {}", gobgp.address), "start gobgpd, or correct `gobgp`");
+    add(
+        gobgp.up && gobgp.neighbours.is_empty(),
+        "GoBGP has no neighbour".to_owned(),
+        "add [[neighbor]], write gobgpd's configuration again, and restart it",
+    );
+    for neighbour in gobgp.neighbours.iter().filter(|neighbour| !neighbour.up) {
+        let fix = "compare addresses, AS numbers and keys on both sides; TCP port 179 must be open between them";
+        add(true, format!("no session with {}", neighbour.address), fix);
+    }
+    add(!switch.up, format!("the switch does not answer at {}", switch.api), "start the switch, or correct `api`");
+    add(
+        switch.refused > 0,
+        format!("the switch has refused {} remotes and stations", switch.refused),
+        "the last reason is above; a table that is full needs a larger `api-stations` of the bridge",
+    );
+    let knows_nobody = networks.iter().any(|network| network.remotes.is_empty());
+    add(
+        knows_nobody && count(Refusal::NoTarget) > 0,
+        "a network has no other host, and routes have no target of it".to_owned(),
+        "compare `route-targets` of all hosts",
+    );
+    add(count(Refusal::OtherVni) > 0, "a host uses another VNI".to_owned(), "use one `vni` for a network");
+    add(
+        count(Refusal::OwnDistinguisher) > 0,
+        "another host has our route distinguisher".to_owned(),
+        "give each host a `router-id` of its own",
+    );
+    let duplicates: usize = networks.iter().map(|network| network.duplicate).sum();
+    add(
+        duplicates > 0,
+        format!("{duplicates} stations move too often"),
+        "look for two machines with the same MAC address; the log names it",
+    );
+    problems
 }
 
 fn up(is_up: bool) -> &'static str {
@@ -196,4 +256,42 @@ pub fn routes_text(routes: &Routes) -> String {
         let _ = writeln!(text, " rd {rd}");
     }
     if text.is_empty() { "no routes\n".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_are_found() {
+        let neighbour = |up| NeighbourStatus { address: "192.0.2.2".to_owned(), asn: 1, up };
+        let network = NetworkStatus { remotes: vec!["192.0.2.2".to_owned()], ..NetworkStatus::default() };
+        let gobgp = GoBgpStatus { up: true, neighbours: vec![neighbour(true)], ..GoBgpStatus::default() };
+        let switch = SwitchStatus { up: true, ..SwitchStatus::default() };
+        let right = Status { gobgp, switch, networks: vec![network], ..Status::default() };
+        assert_eq!(problems(&right), []);
+        assert!(!status_text(&right).contains("problem"));
+        let wrong = |change: &dyn Fn(&mut Status)| {
+            let mut status = right.clone();
+            change(&mut status);
+            let problems = problems(&status);
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(status_text(&status).contains(&format!("problem: {}", problems[0].symptom)));
+        };
+        let refuse = |status: &mut Status, refusal: Refusal| {
+            status.refused.insert(refusal.word().to_owned(), 1);
+        };
+        wrong(&|status| status.gobgp.up = false);
+        wrong(&|status| status.gobgp.neighbours.clear());
+        wrong(&|status| status.gobgp.neighbours.push(neighbour(false)));
+        wrong(&|status| status.switch.up = false);
+        wrong(&|status| status.switch.refused = 3);
+        wrong(&|status| refuse(status, Refusal::OtherVni));
+        wrong(&|status| refuse(status, Refusal::OwnDistinguisher));
+        wrong(&|status| status.networks[0].duplicate = 1);
+        wrong(&|status| {
+            status.networks[0].remotes.clear();
+            refuse(status, Refusal::NoTarget);
+        });
+    }
 }
