@@ -144,6 +144,12 @@ impl<'l> Host<'l> {
             if number == REFLECTOR {
                 text += "route-reflector-client = true\n";
             }
+            // Hosts 1 and 3 have a key, and are on one link.
+            if number + peer == 1 + REFLECTOR {
+                let key = self.lab.log("bgp.key");
+                fs::write(&key, "a key of both hosts\n")?;
+                write!(text, "password-file = {key:?}\nttl-security = true\n")?;
+            }
         }
         Ok(text)
     }
