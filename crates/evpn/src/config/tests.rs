@@ -128,8 +128,9 @@ fn documents() {
     assert!(parse(packaged).and_then(|config| config.gobgpd()).is_ok());
     let guide = include_str!("../../../../docs/evpn.md");
     let of_block = |block: &str| block.lines().map(|line| format!("{}\n", line.trim_start())).collect::<String>();
-    let blocks = guide.split("```toml").skip(1).filter_map(|rest| rest.split("```").next()).map(of_block);
-    let files: Vec<String> = blocks.filter(|block| block.contains("asn = ")).collect();
+    // A block of the word `toml` alone is a file of the switch.
+    let blocks = guide.split("```toml evpn\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let files: Vec<String> = blocks.map(of_block).collect();
     assert_eq!(files.len(), 1);
     assert!(parse(&files[0]).and_then(|config| config.gobgpd()).is_ok(), "{}", files[0]);
     // Its reasons exist.
