@@ -36,6 +36,10 @@ pub const MOST_QUESTIONS: u8 = 3;
 /// The most questions in a second, for the whole table.
 const MOST_ASKED: usize = 256;
 
+/// The most questions in a second to stations behind one port. A port takes that many at once, beside its
+/// answers.
+const MOST_ASKED_OF_PORT: u8 = 16;
+
 /// The most claims that wait for an owner to give up an address, and the seconds that they wait.
 const MOST_DEFERRED: usize = 256;
 const DEFERRED_S: u32 = 30;
@@ -314,6 +318,7 @@ impl Bindings {
         state.now = state.now.max(now);
         let mut over = Vec::new();
         let mut asked = Vec::new();
+        let mut of_port: HashMap<u16, u8> = HashMap::new();
         for (key, heard) in &mut state.heard {
             if heard.until > 0 && now >= heard.until {
                 over.push(*key);
@@ -327,6 +332,12 @@ impl Bindings {
                 over.push(*key);
                 continue;
             }
+            // Others are asked in the next second. A question that is not sent must not count.
+            let count = of_port.entry(heard.port).or_default();
+            if *count >= MOST_ASKED_OF_PORT {
+                continue;
+            }
+            *count += 1;
             // The first step of a challenge is not a question yet.
             heard.asked = heard.asked.max(1) + 1;
             asked.push(heard.binding(*key));

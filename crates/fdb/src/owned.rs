@@ -157,7 +157,7 @@ pub enum OwnedCommand {
 /// The relation of a new value to the one of the same owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Newer {
-    /// The new value is older: it changes nothing.
+    /// The new value is older: to add it changes nothing.
     Older,
     /// Both are equal: the entry is confirmed.
     Equal,
@@ -261,9 +261,10 @@ impl<K: Copy + Ord, V> OwnedTable<K, V> {
                 _ if is_fixed(key) => plan.kept += 1,
                 Some(row) if row.owner != owner => return Err(OwnedConflict::Taken(at, row.owner)),
                 Some(row) => match compare(value, &row.value) {
-                    Newer::Older => plan.kept += 1,
+                    Newer::Older if command == OwnedCommand::Add => plan.kept += 1,
                     Newer::Equal => plan.confirm.push(at),
-                    Newer::Newer => plan.change.push(at),
+                    // A whole set holds as it is: what the owner knew before it was away is over.
+                    Newer::Older | Newer::Newer => plan.change.push(at),
                 },
                 None if count >= most => return Err(OwnedConflict::Full(at)),
                 None => {

@@ -10,7 +10,8 @@ use straightline_wire::{MacAddr, VlanId};
 pub struct BindingSettings {
     /// The number of bindings that are heard.
     pub limit: usize,
-    /// Seconds after which a station is asked whether it still has its address.
+    /// Seconds after which a station is asked whether it still has its address. They are fewer than those
+    /// after which the bridge forgets it.
     pub ageing: u32,
     /// The MAC address from which the bridge asks.
     pub own: MacAddr,
@@ -33,4 +34,6 @@ pub struct BindingPort {
     pub is_trusted: bool,
     /// It is a tunnel.
     pub is_tunnel: bool,
+    /// The bridge learns the sources of its frames.
+    pub learns: bool,
 }

@@ -570,7 +570,7 @@ pub(crate) fn pop(packets: &mut Packets<'_>, id: PacketId) -> Result<(), Reason>
 
 /// Returns whether no station can have this address.
 #[inline]
-fn is_no_station(address: u64) -> bool {
+pub(crate) fn is_no_station(address: u64) -> bool {
     address & GROUP != 0 || address == 0
 }
 

@@ -82,7 +82,7 @@ impl Model {
                     self.entries = before;
                     return false;
                 }
-                Some(entry) if entry.value > value => {}
+                Some(entry) if entry.value > value && command == OwnedCommand::Add => {}
                 Some(entry) => {
                     entry.value = value;
                     entry.goes = None;

@@ -13,7 +13,7 @@ use straightline_wire::{
 
 use super::table::{BindingTable, Shared, count};
 use crate::binding_settings::{BindingPort, BindingSettings};
-use crate::bridge::{BridgeTable, Rules};
+use crate::bridge::{BridgeTable, Rules, is_no_station};
 use crate::source_check::link_local;
 
 /// Bytes of the headers in front of a message of neighbour discovery.
@@ -73,10 +73,22 @@ impl Neighbours {
             count(&self.table.counters.malformed);
         }
         // Packets for the bridge itself are answers to its questions.
-        if packets.head(id).first_chunk().is_some_and(|mac| MacAddr(*mac).as_u64() == self.own) {
-            return false;
+        let is_own = packets.head(id).first_chunk().is_some_and(|mac| MacAddr(*mac).as_u64() == self.own);
+        let is_question = matches!(sort, Sort::Arp | Sort::Neighbour) && !port.is_tunnel;
+        let ends = is_own || is_question && self.answer(packets, id, from);
+        if ends && port.learns {
+            self.learn(packets, id, from);
         }
-        !(matches!(sort, Sort::Arp | Sort::Neighbour) && !port.is_tunnel && self.answer(packets, id, from))
+        !ends
+    }
+
+    /// Learns the sender of a frame that ends here, as the bridge would.
+    fn learn(&self, packets: &Packets<'_>, id: PacketId, from: PortIndex) {
+        let Ok(header) = ethernet::Header::new_checked(packets.head(id)) else { return };
+        if !is_no_station(header.src().as_u64()) {
+            // Without a place, the station is not known, and its frames are flooded.
+            let _ = self.fdb.learn(Station::new(vlan_of(packets, id), header.src()), from, packets.now());
+        }
     }
 
     fn claim(&self, packets: &Packets<'_>, id: PacketId, ip: IpAddr, mac: MacAddr) {

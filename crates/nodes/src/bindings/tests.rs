@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use straightline_fdb::{BindingSource, IpKey};
+use straightline_fdb::{BindingSource, Fdb, IpKey, Station};
 use straightline_graph::{EpollWaiter, Graph, Idle, NodeControl, Worker};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_wire::messages::{self, Link, Message};
@@ -51,6 +51,7 @@ struct Rig {
     taken: Vec<Arc<Taken>>,
     drops: Vec<Arc<Drops>>,
     table: Arc<BindingTable>,
+    fdb: Arc<Fdb>,
     agent: BindingAgent,
 }
 
@@ -71,6 +72,7 @@ impl Rig {
                     is_checked: index.0 == CHECKED,
                     is_trusted: index.0 == TRUSTED,
                     is_tunnel: index.0 == TUNNEL,
+                    learns: true,
                 })
                 .collect(),
         };
@@ -102,7 +104,7 @@ impl Rig {
         let waiter = Arc::new(EpollWaiter::new().unwrap());
         let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
         let agent = BindingAgent::new(Arc::clone(&table), "lan");
-        Rig { worker, source, taken, drops, table, agent }
+        Rig { worker, source, taken, drops, table, fdb: Arc::clone(bridge.fdb()), agent }
     }
 
     /// Sends a frame. Returns the ports that got frames then, with these frames.
@@ -314,6 +316,19 @@ fn a_server_at_a_trusted_port_binds_the_addresses_that_it_gives() {
         }),
     );
     assert_eq!((rig.bound(v4(99)), rig.counter("bound-elsewhere")), (Some((mac(99), None)), 1));
+}
+
+#[test]
+fn frames_that_end_here_tell_where_their_station_is() {
+    let mut rig = Rig::new();
+    let place = |rig: &Rig, n| rig.fdb.lookup(Station::new(VlanId::DEFAULT, mac(n)), 0);
+    // A question that is answered here, and the answer to a question of the bridge.
+    rig.own(2);
+    assert_eq!(rig.send(CHECKED, &arp_question(5, v4(5), v4(2))).len(), 1);
+    assert_eq!(place(&rig, 5), Some(PortIndex(CHECKED)));
+    let answer = Link { src: mac(6), dst: OWN, vlan: None };
+    assert_eq!(rig.send(TRUSTED, &bytes(messages::arp_reply(answer, v4(6), Ipv4Addr::UNSPECIFIED))), []);
+    assert_eq!(place(&rig, 6), Some(PortIndex(TRUSTED)));
 }
 
 #[test]

@@ -166,7 +166,12 @@ impl Networks {
         }
         let most = now.config.bridges.iter().find(|known| known.name == *bridge).map_or(0, |known| known.api_stations);
         let fdb = Arc::clone(members.table.fdb());
-        let is_fixed = |station: &Station| fdb.is_fixed(*station);
+        // A tunnel's section has stations, too.
+        let tunnels: Vec<_> = members.known.values().flatten().filter_map(|member| member.tunnel.clone()).collect();
+        let is_fixed = |station: &Station| {
+            let is_in = |tunnel: &Arc<Tunnel>| tunnel.is_fixed_station(Member::inner(tunnel, *station));
+            fdb.is_fixed(*station) || tunnels.iter().any(is_in)
+        };
         let table = self.stations.entry(bridge.clone()).or_default();
         let plan = table.plan(owner, command, &entries, most as usize, is_fixed, newer);
         let title = format!("bridge {bridge:?}: station");

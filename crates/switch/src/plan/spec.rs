@@ -311,12 +311,14 @@ fn binding_settings(config: &Config, plan: &Plan, bridge: &BridgeConfig, members
             is_checked: settings.source_check.as_ref().is_some_and(|check| check.ips.is_some()),
             is_trusted: settings.trusted,
             is_tunnel: settings.kind.as_tunnel().is_some(),
+            learns: settings.rules.learns,
         }
     };
     let statics = bridge.bindings.iter();
     BindingSettings {
         limit: bridge.limit as usize,
-        ageing: bridge.ageing,
+        // The answer keeps the station's place in the bridge, too.
+        ageing: (bridge.ageing - bridge.ageing / 3).max(1),
         own: MacAddr(default_mac(&format!("bridge {}", bridge.name))),
         has_vlans: config.has_vlans(bridge),
         statics: statics

@@ -224,14 +224,16 @@ fn a_change_with_a_wrong_entry_changes_nothing_and_says_which() {
         stations(&net.switch, "one", owner, "add", std::slice::from_ref(&good)).expect_err("a wrong name");
     }
     assert_eq!(state(&net), before);
-    // An older entry changes nothing, and a replacement removes the rest.
+    // To add an older entry changes nothing. A replacement holds as it is, and removes the rest.
     let newer = NewStation { sequence: 5, ..station(2, "a", None) };
     let older = NewStation { sequence: 4, ..good };
     assert_eq!(stations(&net.switch, "one", "evpn", "add", std::slice::from_ref(&newer)).expect("a change").changed, 1);
-    let done = stations(&net.switch, "one", "evpn", "replace", &[older]).expect("a change");
-    assert_eq!((done.kept, done.deleted), (1, 2));
+    assert_eq!(stations(&net.switch, "one", "evpn", "add", &[older]).expect("a change").kept, 1);
+    let after_return = NewStation { sequence: 3, ..newer };
+    let done = stations(&net.switch, "one", "evpn", "replace", &[after_return]).expect("a change");
+    assert_eq!((done.changed, done.deleted), (1, 2));
     let known = net.switch.source().stations(&StationsRequest::new("one")).expect("the stations");
-    assert_eq!((known.total, known.stations[0].port.as_str(), known.stations[0].sequence), (1, "a", 5));
+    assert_eq!((known.total, known.stations[0].port.as_str(), known.stations[0].sequence), (1, "a", 3));
     let tunnel = net.switch.source().fdb().remotes;
     assert!(tunnel.iter().all(|entry| entry.port != "t1"), "no station is left in the tunnel: {tunnel:?}");
 }

@@ -130,6 +130,8 @@ impl Tunnel {
         let mut fresh = Vec::new();
         for (at, &remote) in add.iter().enumerate() {
             if after.index(remote).is_some() {
+                // A tunnel that took it over from the one before has not noted it.
+                self.underlay.add_tunnel_to(remote, self);
                 continue;
             }
             self.check_remote(remote).map_err(|error| (at, error))?;
