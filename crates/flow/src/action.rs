@@ -128,6 +128,6 @@ pub mod ct_state {
     pub const REPLY: u8 = 0x08;
     /// `inv`: the packet belongs to no connection, and begins none.
     pub const INVALID: u8 = 0x10;
-    /// `trk`: the packet has passed [`Action::Ct`].
+    /// `trk`: the packet has passed [`Action::Ct`](crate::Action::Ct).
     pub const TRACKED: u8 = 0x20;
 }

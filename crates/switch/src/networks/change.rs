@@ -10,7 +10,7 @@ use straightline_packet::IgnorePoison;
 use straightline_underlay::{RemoteError, Tunnel};
 use straightline_wire::{MacAddr, VlanId};
 
-use super::{Members, other_tunnel};
+use super::{Member, Members, other_tunnel};
 use crate::Switch;
 use crate::api::{ChangeRemotes, ChangeStations, EntriesChanged, ErrorCode, NewStation, Refusal};
 use crate::config::{Mac, is_name};
