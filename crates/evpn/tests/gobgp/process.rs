@@ -97,13 +97,18 @@ pub(crate) fn processes(daemons: &mut [Daemon; 2], program: &Path) {
     let is_bound = |route: &RouteStatus| !route.sent && route.ip.as_deref() == Some("10.0.0.77");
     until(&folders[1], "its address", Question::Routes, |routes: &Routes| routes.routes.iter().any(is_bound));
 
-    // It moves there: the first host then has it behind the second one. And back.
+    // It moves there: the first host then has it behind the second one. And back. A switch learns it once
+    // its process has deleted the place at the other host.
+    let learn = |switch: &FakeSwitch| {
+        switch.wait("no other place", |table| !table.stations.contains_key(STATION));
+        switch.hear(STATION);
+    };
     switches[1].hear(STATION);
     there(&switches[0], 2, 1);
-    switches[1].hear(STATION);
+    learn(&switches[1]);
     switches[0].hear(STATION);
     there(&switches[1], 1, 2);
-    switches[0].hear(STATION);
+    learn(&switches[0]);
 
     // A switch that restarts gets everything again.
     switches[1].restart();
