@@ -51,10 +51,22 @@ const LIMIT: &str = "timeout --kill-after=10 600";
 /// Arguments that build the switch as users get it.
 const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
 
-/// Arguments that make the files of all crates that are published. The hostile rig and the peers are
-/// not: they need the crate `testing`, which has no version. Without `--no-verify`, each would be built once more.
-const CRATES: [&str; 9] =
-    ["package", "--workspace", "--exclude", "hostile", "--exclude", "peers", "--no-verify", "--allow-dirty", "--quiet"];
+/// Arguments that make the files of all crates that are published. The hostile rig, the peers and the fuzz
+/// targets are not: they need the crate `testing`, which has no version. Without `--no-verify`, each would be
+/// built once more.
+const CRATES: &[&str] = &[
+    "package",
+    "--workspace",
+    "--exclude",
+    "hostile",
+    "--exclude",
+    "peers",
+    "--exclude",
+    "straightline-fuzz",
+    "--no-verify",
+    "--allow-dirty",
+    "--quiet",
+];
 
 /// Results of the tests so far.
 #[derive(Debug, Default)]
