@@ -17,7 +17,7 @@ use tokio::time::timeout;
 pub(crate) const ASN: u32 = 65000;
 
 /// The time limit of each wait.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the programs to test: those that `STRAIGHTLINE_GOBGPD` names, separated by colons, or
 /// Debian's. Says so if there is none.
@@ -65,16 +65,20 @@ impl Daemon {
     /// Starts a daemon at the address `own`, with these neighbours.
     pub(crate) fn start(program: &Path, own: u8, others: &[u8]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
+        let number = own;
         let own = address(own);
         let mut text = format!(
             "[global.config]\nas = {ASN}\nrouter-id = \"{own}\"\nport = 1790\nlocal-address-list = [\"{own}\"]\n"
         );
         for other in others {
+            // Connections from both sides at once close each other, and each try takes some seconds.
+            let is_passive = number > *other;
             let other = address(*other);
             let _ = write!(
                 text,
                 "[[neighbors]]\n[neighbors.config]\npeer-as = {ASN}\nneighbor-address = \"{other}\"\n\
                  [neighbors.transport.config]\nlocal-address = \"{own}\"\nremote-port = 1790\n\
+                 passive-mode = {is_passive}\n\
                  [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
                  [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"l2vpn-evpn\"\n"
             );

@@ -179,11 +179,15 @@ fn the_limit_of_descriptors_is_raised_and_what_is_left_is_told() {
     let [soft, hard] = [3, 4].map(|at| line.split_whitespace().nth(at).unwrap().parse::<usize>().unwrap());
     assert!(soft == hard && hard > 64, "{line}");
     let open = || std::fs::read_dir(format!("/proc/{}/fd", running.id())).unwrap().count();
-    // One descriptor more: the API connection of this query is open when the switch answers.
-    let before = open() + 1;
-    let status = fixture.execute(&["status", "--json", "--api", "api"]).out;
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    assert_eq!(status["fds_free"], serde_json::json!(soft - before), "{status}");
+    // A switch that has just started may close some. One descriptor more: the API connection of this query
+    // is open when the switch answers.
+    let is_told = || {
+        let before = open() + 1;
+        let status = fixture.execute(&["status", "--json", "--api", "api"]).out;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        status["fds_free"] == serde_json::json!(soft - before)
+    };
+    assert!(std::iter::repeat_with(is_told).take(50).any(|is_told| is_told), "never {soft} less what is open");
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
 }
