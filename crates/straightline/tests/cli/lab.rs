@@ -190,7 +190,8 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     assert!(compare.code == Some(1) && compare.err.contains("A has no valid trials"), "{compare:?}");
 }
 
-/// On a busy machine the trial with a line may not be valid, because the line is not the limit.
+/// On a busy machine the trial with a line may not be valid, because the line is not the limit, or nothing
+/// came in so short a time. Other trials are made again then.
 #[test]
 fn tunnels_are_measured_beside_patches() {
     if !has_two_cpus("tunnels_are_measured_beside_patches") {
@@ -198,8 +199,12 @@ fn tunnels_are_measured_beside_patches() {
     }
     let fixture = Fixture::new();
     let short = ["lab", "tunnel", "--rounds", "1", "--secs", "0.05", "--line", "0.02", "--json"];
-    let done = fixture.execute(&[&short[..], &["--kind", "l2tpv3"]].concat());
-    assert!(done.code == Some(0) || done.err.contains("of the line was used"), "{done:?}");
+    let mut tries = std::iter::repeat_with(|| fixture.execute(&[&short[..], &["--kind", "l2tpv3"]].concat())).take(3);
+    let is_good = |done: &Finished| {
+        let mut invalid = done.err.lines().filter(|line| line.contains("is not valid"));
+        done.code == Some(0) || done.err.contains("no valid trial") && invalid.all(|line| line.contains("load=line"))
+    };
+    let done = tries.find(is_good).expect("all trials but those with a line are valid");
     let lines: Vec<serde_json::Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.iter().map(|line| line["kind"].as_str()).collect::<Vec<_>>(), [Some("plain"), Some("l2tpv3")]);
     for load in ["packets_1500", "segments_64k", "packets_64"] {
@@ -210,8 +215,10 @@ fn tunnels_are_measured_beside_patches() {
     }
     // Ethernet, IPv6, session and cookie.
     assert_eq!(lines[1]["overhead_bytes"].as_f64().map(f64::round), Some(14.0 + 40.0 + 4.0 + 8.0), "{}", lines[1]);
-    let many = fixture.execute(&[&short[..], &["--kind", "vxlan,gtpu", "--many", "3"]].concat());
-    assert_eq!(many.code, Some(0), "{many:?}");
+    let mut tries =
+        std::iter::repeat_with(|| fixture.execute(&[&short[..], &["--kind", "vxlan,gtpu", "--many", "3"]].concat()))
+            .take(3);
+    let many = tries.find(|many| many.code == Some(0)).expect("all trials are valid");
     assert!(many.err.contains("not measured: many tunnels of the kind gtpu"), "{many:?}");
     let line: serde_json::Value = serde_json::from_str(&many.out).unwrap();
     assert_eq!((line["kind"].as_str(), line["tunnels"].as_u64()), (Some("vxlan"), Some(3)), "{line}");
