@@ -214,8 +214,10 @@ fn a_port_that_is_renamed_keeps_its_interface() {
     }
     rig.switch.reload(&config).expect("a reload");
     for (at, name) in [(2, "wan"), (3, "far")] {
-        let port = rig.port(at);
-        assert_eq!((port.name.as_str(), port.link, port.reason), (name, Link::Up, None));
+        assert_eq!(rig.port(at).name, name);
+        // A child of another test that was just forked may have the interface's program for a moment.
+        rig.wait_up(at);
+        assert_eq!(rig.port(at).reason, None);
     }
     passes(&mut a, &mut b, 1);
     passes(&mut b, &mut a, 1);
