@@ -176,8 +176,7 @@ impl Fragments {
     }
 }
 
-/// Returns the place that a datagram of this sender gets: a free one, or that of a datagram which makes
-/// place for it.
+/// Returns the place for a datagram of this sender. In a full set, another datagram gives its place up.
 fn place_for(set: &[Option<Datagram>], opener: u16, now: u32) -> Option<usize> {
     let count = |opener: u16| set.iter().flatten().filter(|other| other.opener == opener).count();
     let oldest_of = |opener: u16| {

@@ -95,7 +95,7 @@ impl Members {
         })
     }
 
-    /// Moves an entry into a class, unless it is there. `opener` is that of its connection.
+    /// Moves an entry into a class, unless it is there already. `opener` has opened its connection.
     pub(crate) fn set(&mut self, at: u32, class: Class, opener: u16) {
         let place = if class.is_by_opener() { self.place_of(opener) } else { 0 };
         let home = self.home(class, place);

@@ -30,8 +30,8 @@
 //!   higher one, and no *remote* one an equal one. Otherwise GoBGP refuses the call. Version 3 looks at
 //!   all networks; version 4 at those with a common route target. So a number may be refused that is
 //!   right: [`machine::Machine::refused`] then raises it.
-//! - **A path without the community** is always taken. GoBGP adds the community with the number that it
-//!   thinks right: that of our own path, or one more than that of the best remote one. The machine
+//! - **A path without the community** is always taken. GoBGP adds the community with a number
+//!   of its own: our path's number, or one more than the best remote path's number. The machine
 //!   sends none only for the number 0, when it knows of no other path.
 //! - **A better remote route** neither withdraws nor hides our path, if its Ethernet segment has ten
 //!   bytes of zero as on the wire. (GoBGP withdraws it if the segments differ. A path that is sent

@@ -1,4 +1,4 @@
-//! A configuration of gobgpd from that of the process.
+//! The file that gobgpd reads, made from the configuration of the process.
 
 use std::net::IpAddr;
 

@@ -19,8 +19,8 @@ use super::Address;
 /// routes in one message, each of about 600 bytes.
 const MAX_MESSAGE: usize = 1 << 30;
 
-/// The window of each stream, and that of the connection, in bytes. Events that wait while the table is
-/// listed fill the window of their stream only.
+/// Bytes of a stream's window, and of the connection's. While the table is listed, events wait: they fill
+/// only the window of their own stream.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 

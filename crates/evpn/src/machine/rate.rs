@@ -37,7 +37,7 @@ mod tests {
     fn tokens_come_back() {
         let mut bucket = Bucket::new(Rate { per_second: 10, burst: 2 }, Duration::ZERO);
         let at = Duration::from_millis;
-        // Two at once, and then one each 100 ms, for whoever asks.
+        // Two tokens are there at once. Then one comes every 100 ms.
         let times: Vec<Duration> = (0..5).map(|_| bucket.reserve(at(0))).collect();
         assert_eq!(times, [at(0), at(0), at(100), at(200), at(300)]);
         // A clock that goes back gives nothing, and a long time only the burst.

@@ -103,7 +103,7 @@ impl Machine {
         let station = self.domains.iter_mut().find(is_of).and_then(|domain| domain.stations.get_mut(&mac));
         let Some(station) = station else { return Vec::new() };
         let Some(announced) = &mut station.announced else { return Vec::new() };
-        // The number that GoBGP would take may be that of another network (version 3), and is unknown.
+        // Version 3 compares with other networks, too. So the number that it would take is unknown.
         station.sequence = station.sequence.saturating_mul(2).saturating_add(1);
         announced.mobility.sequence = station.sequence;
         let ips = announced.ips.iter().map(|ip| Some(*ip));

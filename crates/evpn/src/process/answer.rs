@@ -35,7 +35,7 @@ pub enum AskError {
         /// The system's error.
         error: io::Error,
     },
-    /// The answer is not that of the process.
+    /// The answer cannot be read. Another program may have sent it.
     #[error("the process at {} answers something else: {why}", path.display())]
     Invalid {
         /// The socket.
