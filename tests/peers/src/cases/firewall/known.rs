@@ -33,6 +33,16 @@ pub(super) fn sequences() -> Vec<Sequence> {
             data(OUT, 2, 1, 10),
             data(IN, 1, 12, 500),
         ]),
+        // A second SYN of the opener offers no scale, so its window is 1 byte and not 16 384.
+        tcp(&[
+            Segment { scale: Some(15), window: 0, ..syn(OUT, 0) },
+            Segment { scale: Some(0), window: 0, ..syn_ack(IN, 0, 1) },
+            Segment { window: 0, ..syn_ack(OUT, 1, 1) },
+            data(IN, 1, 1, 1),
+            Segment { window: 65_535, ..data(IN, 2, 1, 10) },
+            Segment { window: 1, ..data(OUT, 1, 12, 1000) },
+            data(IN, 1001, 12, 1000),
+        ]),
         // An answer without its question, and an error about an answer.
         queries(&[query(OUT, 8, 5), query(IN, 0, 6)]),
         queries(&[query(OUT, 8, 5), query(IN, 0, 5), error(OUT)]),

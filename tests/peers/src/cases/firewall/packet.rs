@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
+use super::sequence;
+
 /// Protocol numbers.
 pub(in crate::cases) const ICMP: u8 = 1;
 pub(in crate::cases) const TCP: u8 = 6;
@@ -42,8 +44,11 @@ pub(in crate::cases) struct Wire {
 impl Wire {
     /// Returns the segment with its checksum.
     pub(in crate::cases) fn bytes(&self, name: &PacketName) -> Vec<u8> {
+        // A SYN always has options, as those of stations do. The kernel keeps the scale of an earlier
+        // SYN if a later one has none at all; we read "no option" as "no scale" (RFC 7323, section 1.3).
         let options: &[u8] = match self.scale {
             Some(scale) => &[1, 3, 3, scale],
+            None if self.flags & sequence::SYN != 0 => &[2, 4, 0x05, 0xb4],
             None => &[],
         };
         let [src, dst] = self.ports;
