@@ -142,7 +142,8 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
     FirewallControl::new(settings, rcu, Level::detect()).expect("known groups")
 }
 
-/// Returns a row with groups of these rules at the sender, and at the receiver if it has some.
+/// Returns a row with groups of these rules at the sender, and at the receiver if it has some, with as
+/// many connections as its second member says. One sender may take less than a half of a receiver's.
 fn row(name: impl Into<String>, load: Load, sender: Option<(&[String], u32)>, has_receiver: bool) -> Row {
     let rcu = Rcu::new();
     let mut graph = Graph::new();
@@ -184,7 +185,7 @@ fn main() {
     // Each packet is that of another flow.
     let syns = Load::new(tcp(Flags::SYN), u32::MAX);
     let known = |name: &str, transport, flows: u32, both| {
-        warm(row(format!("{name} {flows}"), Load::new(transport, flows), Some((&few, 2 * flows)), both), flows)
+        warm(row(format!("{name} {flows}"), Load::new(transport, flows), Some((&few, 4 * flows)), both), flows)
     };
     let mut rows = vec![
         warm(row("bridge", Load::new(UDP, 1000), None, false), 1000),
