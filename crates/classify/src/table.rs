@@ -41,11 +41,13 @@ pub const MOST_ADDED: usize = 256;
 /// Tenths of a cycle: of a test of the list, and of a read of trees and of bit vectors. They follow from
 /// the rows of `docs/benchmarks/classify.md`.
 const TEST_COST: usize = 3;
-const TREE_READ_COST: usize = 120;
-const BITS_READ_COST: usize = 60;
+const TREE_READ_COST: usize = 90;
+const BITS_READ_COST: usize = 44;
+/// Of bit vectors without a summary.
+const FEW_BITS_READ_COST: usize = 17;
 
-/// Reads of trees for a packet up to which bit vectors are not tried: they take more.
-const FEW_READS: usize = 8;
+/// Reads of trees for a packet up to which many rules need no bit vectors: they would take more time.
+const FEW_READS: usize = 11;
 
 /// Most bytes of bit vectors.
 const MOST_BYTES: usize = 64 << 20;
@@ -53,8 +55,8 @@ const MOST_BYTES: usize = 64 << 20;
 /// Number of packets by which structures are compared.
 const SAMPLES: usize = 64;
 
-/// Compiles rules to the structure that is fastest for them: a list for few rules, trees for most sets,
-/// and bit vectors where cuts do not separate the rules.
+/// Compiles rules to the structure that is fastest for them: a list for a few rules, bit vectors for some
+/// hundred and where cuts do not separate the rules, and trees for many.
 #[must_use]
 pub fn compile(rules: &Rules, level: Level) -> Box<dyn Structure> {
     let all = rules.as_slice();
@@ -65,19 +67,23 @@ pub fn compile(rules: &Rules, level: Level) -> Box<dyn Structure> {
     let reads = |structure: &dyn Structure| samples.iter().map(|key| structure.accesses(key)).sum::<usize>();
     let forest = Forest::new(rules, level);
     let reads_of_forest = reads(&forest);
-    let cost = reads_of_forest * TREE_READ_COST;
+    let mut best: (usize, Box<dyn Structure>) = (reads_of_forest * TREE_READ_COST, Box::new(forest));
+    let has_few = all.len() <= BitVectors::FEW_RULES;
+    if (has_few || reads_of_forest > FEW_READS * samples.len())
+        && let Some(bits) = BitVectors::new(rules, level, MOST_BYTES)
+    {
+        let cost = reads(&bits) * if has_few { FEW_BITS_READ_COST } else { BITS_READ_COST };
+        if cost < best.0 {
+            best = (cost, Box::new(bits));
+        }
+    }
     if all.len() <= MOST_SCANNED {
         let tests: usize = all.iter().map(|rule| rule.tests().len()).sum();
-        if tests * TEST_COST * samples.len() < cost {
+        if tests * TEST_COST * samples.len() < best.0 {
             return Box::new(Scan::new(rules, level));
         }
-    } else if reads_of_forest > FEW_READS * samples.len()
-        && let Some(bits) = BitVectors::new(rules, level, MOST_BYTES)
-        && reads(&bits) * BITS_READ_COST < cost
-    {
-        return Box::new(bits);
     }
-    Box::new(forest)
+    best.1
 }
 
 /// Returns keys of packets that match some of the rules. Fields that a rule leaves open have the values

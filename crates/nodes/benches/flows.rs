@@ -11,7 +11,8 @@
 //! | normal | one: `normal` | the same |
 //! | output | one: an output | the same |
 //! | search | 1000, with 20 masks | 10 000 flows of UDP, drawn evenly |
-//! | change | the same; addresses and ports change | the same |
+//! | full | the same, and each tests all other fields of a datagram too | the same |
+//! | change | as in `search`; addresses and ports change | the same |
 //! | versions | one: an output, a change, an output | known stations |
 //!
 //! A last line has the time in which one flow of 10 000 is replaced, without waiting for workers.
@@ -145,6 +146,28 @@ fn many(actions: &[Action]) -> Vec<(usize, FlowMod)> {
     flows
 }
 
+/// Returns the same flows, which test all other fields of a datagram too.
+fn full(actions: &[Action]) -> Vec<(usize, FlowMod)> {
+    let mut flows = many(actions);
+    for (_, one) in flows.iter_mut().filter(|(_, one)| one.priority > 0) {
+        let tests = [
+            (Field::InPort, 1, u16::MAX.into()),
+            (Field::VlanTci, 0, u16::MAX.into()),
+            (Field::EthSrc, 0x0200_0000_0001, 0xffff_ffff_ffff),
+            (Field::EthDst, 0x0200_0000_0002, 0xffff_ffff_ffff),
+            (Field::IpTos, 0, 0xff),
+            (Field::IpTtl, 64, 0xff),
+            (Field::IpFrag, 0, 3),
+            (Field::TpSrc, 0, 1 << 15),
+            (Field::Reg0, 0, u32::MAX.into()),
+        ];
+        for (field, value, mask) in tests {
+            one.condition.set(field, value, mask);
+        }
+    }
+    flows
+}
+
 /// Returns a row with these flows in front of the bridge.
 fn row(name: &str, packets: &[Vec<u8>], flows: Option<Vec<(usize, FlowMod)>>) -> Row {
     let rcu = Rcu::new();
@@ -214,6 +237,7 @@ fn main() {
         row("normal", &packets, Some(vec![flow(0, all(), vec![Action::Normal])])),
         row("output", &packets, Some(vec![flow(0, all(), vec![output(2)])])),
         row("search", &packets, Some(many(&[output(2)]))),
+        row("full", &packets, Some(full(&[output(2)]))),
         row("change", &packets, Some(many(&changes))),
         row("versions", &packets, Some(vec![flow(0, all(), vec![output(3), set(Field::EthSrc, 7), output(2)])])),
     ];

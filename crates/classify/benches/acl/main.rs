@@ -2,8 +2,9 @@
 //! same keys, batches of 256, one CPU.
 //!
 //! Run `cargo bench -p straightline-classify --bench acl [-- KIND...] [COUNT...]`. Kinds are those of
-//! [`SetKind`], counts are numbers of rules. `updates` measures changes of a table. Without `--bench`
-//! it does one round of small sets. The peer is `dpdk-test-acl`; without it, its column stays empty.
+//! [`SetKind`], counts are numbers of rules, `ipv6` is the family. `updates` measures changes of a
+//! table. Without `--bench` it does one round of small sets. The peer is `dpdk-test-acl`; its column
+//! stays empty without it, and for rules that it cannot compile.
 //!
 //! Cycles are those of the time-stamp counter.
 
@@ -45,6 +46,7 @@ fn main() {
     let words: Vec<&str> = asked.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     let kinds: Vec<SetKind> = SetKind::ALL.into_iter().filter(|kind| words.contains(&kind.name())).collect();
     let counts: Vec<usize> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let family = if words.contains(&"ipv6") { Family::V6 } else { Family::V4 };
     let is_updates_only = words == ["updates"];
     pin();
     if !is_updates_only {
@@ -58,7 +60,7 @@ fn main() {
         println!("|---|---|---|---|---|---|---|---|---|---|---|");
         for kind in kinds {
             for &count in &counts {
-                row(kind, count, rounds, peer.as_ref());
+                row((kind, family, count), rounds, peer.as_ref());
             }
         }
     }
@@ -105,9 +107,9 @@ impl Series {
 }
 
 /// Measures a set of rules, and prints its row.
-fn row(kind: SetKind, count: usize, rounds: u32, peer: Option<&Peer>) {
+fn row((kind, family, count): (SetKind, Family, usize), rounds: u32, peer: Option<&Peer>) {
     let level = lookup_level();
-    let rules = workload::rules(kind, Family::V4, count, 1);
+    let rules = workload::rules(kind, family, count, 1);
     let trace = workload::trace(&rules, Locality::None, TRACE, 2);
     let trains = workload::trace(&rules, Locality::Trains, TRACE, 2);
     let chosen = compile(&rules, level);
@@ -125,7 +127,7 @@ fn row(kind: SetKind, count: usize, rounds: u32, peer: Option<&Peer>) {
         Series::new("worst", Some(chosen), &worst),
     ];
     check(&rules, &all);
-    let files = peer.map(|peer| peer.write(&rules, &trace));
+    let files = peer.map(|peer| peer.write(&rules, family, &trace));
     for round in 0..rounds {
         for turn in 0..all.len() {
             // Each round begins with another one.
@@ -134,7 +136,7 @@ fn row(kind: SetKind, count: usize, rounds: u32, peer: Option<&Peer>) {
             if let Some(structure) = &series.structure {
                 series.cycles.push((round, cycles(&**structure, &series.batches)));
             } else if let Some((peer, files)) = peer.zip(files.as_ref()).filter(|_| series.name == PEER) {
-                series.cycles.push((round, peer.run(files, trace.len(), cpu())));
+                series.cycles.extend(peer.run(files, trace.len(), cpu()).map(|cycles| (round, cycles)));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
+use straightline_classify::workload::Family;
 use straightline_classify::{Column, Key, Rule, Rules, Test};
 use tempfile::TempDir;
 
@@ -20,11 +21,13 @@ pub(crate) struct Peer(());
 /// Rules and keys in the program's formats.
 pub(crate) struct Files {
     folder: TempDir,
+    family: Family,
+    /// Line of the last run that has its cycles, or its last line.
     last: RefCell<String>,
 }
 
 impl Files {
-    /// Returns the line of the last run that has its cycles.
+    /// Returns the line of the last run that has its cycles. A run that failed has its last line.
     pub(crate) fn last_line(&self) -> String {
         self.last.borrow().clone()
     }
@@ -44,43 +47,45 @@ impl Peer {
     }
 
     /// Writes rules and keys.
-    pub(crate) fn write(&self, rules: &Rules, trace: &[Key]) -> Files {
+    pub(crate) fn write(&self, rules: &Rules, family: Family, trace: &[Key]) -> Files {
         let folder = TempDir::new().expect("a temporary folder");
-        let text: String = rules.as_slice().iter().map(line).collect();
+        let text: String = rules.as_slice().iter().map(|rule| line(rule, family)).collect();
         fs::write(folder.path().join("rules"), text).expect("the folder is ours");
         let mut text = String::new();
         for key in trace {
-            let values = [Column::IpSrc3, Column::IpDst3, Column::SrcPort, Column::DstPort, Column::Protocol];
-            let [src, dst, sport, dport, protocol] = values.map(|column| key.get(column));
+            let [src, dst] = [Column::IP_SRC, Column::IP_DST].map(|columns| match family {
+                Family::V4 => key.get(columns[3]).to_string(),
+                Family::V6 => groups(columns.map(|column| key.get(column))),
+            });
+            let values = [Column::SrcPort, Column::DstPort, Column::Protocol];
+            let [sport, dport, protocol] = values.map(|column| key.get(column));
             writeln!(text, "{src} {dst} {sport} {dport} {protocol}").expect("text");
         }
         fs::write(folder.path().join("trace"), text).expect("the folder is ours");
-        Files { folder, last: RefCell::default() }
+        Files { folder, family, last: RefCell::default() }
     }
 
-    /// Returns the cycles of a packet.
-    ///
-    /// # Panics
-    /// If the program fails. Its output says why.
-    pub(crate) fn run(&self, files: &Files, keys: usize, cpu: usize) -> f64 {
+    /// Returns the cycles of a packet; none if the program cannot compile the rules.
+    pub(crate) fn run(&self, files: &Files, keys: usize, cpu: usize) -> Option<f64> {
         let path = |name: &str| files.folder.path().join(name).display().to_string();
         let output = Command::new("dpdk-test-acl")
             .args(["-l", &cpu.to_string(), "--no-pci", "--in-memory", "--", "--alg=avx512x16", "--verbose=1"])
             .args(["--tracestep=256", &format!("--iter={PASSES}"), &format!("--tracenum={keys}")])
             .args([format!("--rulesf={}", path("rules")), format!("--tracef={}", path("trace"))])
+            .args((files.family == Family::V6).then_some("--ipv6"))
             .output()
             .expect("the program was found");
         let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
         let line = text.lines().find(|line| line.contains("cycles/pkt"));
-        let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
-        line.clone_into(&mut files.last.borrow_mut());
-        let word = line.split(" cycles/pkt").next().and_then(|before| before.split_whitespace().next_back());
-        word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no cycles in {line}"))
+        line.or(errors.lines().next_back()).unwrap_or_default().clone_into(&mut files.last.borrow_mut());
+        let before = line?.split(" cycles/pkt").next()?;
+        before.split_whitespace().next_back()?.parse().ok()
     }
 }
 
 /// Returns a rule as a line of the program's file.
-fn line(rule: &Rule) -> String {
+fn line(rule: &Rule, family: Family) -> String {
     let span = |column: Column| {
         let range = rule.tests().iter().find_map(|&(at, test)| match test {
             Test::Range { low, high } if at == column => Some((low, high)),
@@ -88,10 +93,17 @@ fn line(rule: &Rule) -> String {
         });
         range.unwrap_or((0, column.greatest()))
     };
-    let prefix = |column: Column| {
-        let (low, high) = span(column);
-        let [a, b, c, d] = low.to_be_bytes();
-        format!("{a}.{b}.{c}.{d}/{}", (low ^ high).leading_zeros())
+    let prefix = |columns: [Column; 4]| match family {
+        Family::V4 => {
+            let (low, high) = span(columns[3]);
+            let [a, b, c, d] = low.to_be_bytes();
+            format!("{a}.{b}.{c}.{d}/{}", (low ^ high).leading_zeros())
+        }
+        Family::V6 => {
+            let spans = columns.map(span);
+            let bits: u32 = spans.map(|(low, high)| (low ^ high).leading_zeros()).iter().sum();
+            format!("{}/{bits}", groups(spans.map(|(low, _)| low)))
+        }
     };
     let ports = |column: Column| {
         let (low, high) = span(column);
@@ -101,7 +113,12 @@ fn line(rule: &Rule) -> String {
         (0, 0xff) => "0x00/0x00".to_owned(),
         (one, _) => format!("0x{one:02x}/0xff"),
     };
-    let src = prefix(Column::IpSrc3);
-    let dst = prefix(Column::IpDst3);
+    let src = prefix(Column::IP_SRC);
+    let dst = prefix(Column::IP_DST);
     format!("@{src} {dst} {} {} {protocol}\n", ports(Column::SrcPort), ports(Column::DstPort))
+}
+
+/// Returns an address of IPv6 with all its groups: the program reads no other form.
+fn groups(words: [u32; 4]) -> String {
+    words.map(|word| format!("{:x}:{:x}", word >> 16, word & 0xffff)).join(":")
 }

@@ -18,6 +18,9 @@
 //!    the first bit is the best rule of the chunk.
 //! 3. A mask that is no prefix becomes up to four tests of bytes. A byte has 256 classes.
 //!
+//! Up to two chunks, each class has all of them, empty or not. Then a lookup needs no summary, and has
+//! no branch that depends on a packet: a wrong guess would cost as much as several reads.
+//!
 //! Traffic decides only how many chunks a packet visits: at most all of the structure. At worst, memory
 //! grows with the square of the rules. So a structure that would take too much is not made.
 
@@ -38,17 +41,23 @@ const WORDS: usize = CHUNK / 64;
 /// Most chunks: the bits of a summary.
 const MOST_CHUNKS: usize = 64;
 
+/// Most chunks of which each class has all.
+const FEW_CHUNKS: usize = 2;
+
 /// A bit for each rule of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 struct Chunk([u64; WORDS]);
+
+/// Each rule has two bounds in a field.
+const _: () = assert!(2 * CHUNK * MOST_CHUNKS <= search::MOST_BOUNDS);
 
 const NOTHING: Chunk = Chunk([0; WORDS]);
 
 /// The rules that accept the values of one class.
 #[derive(Clone, Copy, Debug)]
 struct Class {
-    /// A bit for each chunk that is not empty.
+    /// A bit for each chunk that is there.
     summary: u64,
     /// Place of the first of them in [`Field::chunks`].
     first: usize,
@@ -85,6 +94,9 @@ pub struct BitVectors {
 }
 
 impl BitVectors {
+    /// Most rules whose lookups need no summary.
+    pub(crate) const FEW_RULES: usize = FEW_CHUNKS * CHUNK;
+
     /// Compiles the rules. Returns `None` if they are more than 32 768, or if the vectors would take
     /// more than `most_bytes`.
     #[must_use]
@@ -198,12 +210,13 @@ impl Field {
         Some(field)
     }
 
-    /// Appends a class.
+    /// Appends a class, without its empty chunks if there are many.
     fn push(&mut self, chunks: &[Chunk], left: &mut usize) -> Option<()> {
         let first = self.chunks.len();
-        self.chunks.extend(chunks.iter().filter(|chunk| **chunk != NOTHING));
+        let is_kept = |chunk: &Chunk| chunks.len() <= FEW_CHUNKS || *chunk != NOTHING;
+        self.chunks.extend(chunks.iter().filter(|chunk| is_kept(chunk)));
         let summary =
-            (0..).zip(chunks).map(|(at, chunk)| u64::from(*chunk != NOTHING) << at).fold(0, |all, bit| all | bit);
+            (0..).zip(chunks).map(|(at, chunk)| u64::from(is_kept(chunk)) << at).fold(0, |all, bit| all | bit);
         self.classes.push(Class { summary, first });
         *left = left.checked_sub(size_of::<Class>() + (self.chunks.len() - first) * size_of::<Chunk>())?;
         Some(())
@@ -295,10 +308,23 @@ impl BitLookup<'_> {
     fn run_with<const FIELDS: usize>(self, isa: impl Isa) {
         let Self { bits, keys, dead, best } = self;
         let mut places = [[0; MAX_KEYS]; FIELDS];
-        let mut summaries = [bits.all; MAX_KEYS];
         for (field, places) in bits.fields.iter().zip(&mut places) {
             field.classes(keys, places, isa);
-            for (summary, &place) in summaries.iter_mut().zip(&*places).take(keys.len()) {
+        }
+        match bits.ranks.len() {
+            1 if dead.is_empty() => {
+                (0..keys.len()).for_each(|at| best[at] = best_of_all::<1>(bits, &places, at, isa));
+                return;
+            }
+            2 if dead.is_empty() => {
+                (0..keys.len()).for_each(|at| best[at] = best_of_all::<2>(bits, &places, at, isa));
+                return;
+            }
+            _ => {}
+        }
+        let mut summaries = [bits.all; MAX_KEYS];
+        for (field, places) in bits.fields.iter().zip(&places) {
+            for (summary, &place) in summaries.iter_mut().zip(places).take(keys.len()) {
                 *summary &= field.classes[place as usize].summary;
             }
         }
@@ -312,6 +338,28 @@ const FEW_FIELDS: usize = 8;
 
 /// Most fields: ranges and four bytes for each column.
 const MOST_FIELDS: usize = 5 * crate::column::COLUMNS;
+
+/// Returns the best rule of the key at a place, if each class has all chunks and no rule is dead.
+#[inline(always)]
+fn best_of_all<const CHUNKS: usize>(bits: &BitVectors, places: &[[u32; MAX_KEYS]], at: usize, isa: impl Isa) -> Rank {
+    let mut rules = [[u64::MAX; WORDS]; CHUNKS];
+    for (field, places) in bits.fields.iter().zip(places) {
+        let first = places[at] as usize * CHUNKS;
+        for (rules, chunk) in rules.iter_mut().zip(&field.chunks[first..first + CHUNKS]) {
+            for (rules, word) in rules.iter_mut().zip(chunk.0) {
+                *rules &= word;
+            }
+        }
+    }
+    let mut best = NONE;
+    for (rules, ranks) in rules.iter().zip(&bits.ranks) {
+        let words = isa.filled(rules);
+        let word = words.trailing_zeros() as usize % WORDS;
+        let rank = ranks[(word * 64 + rules[word].trailing_zeros() as usize) % CHUNK];
+        best = best.min(if words == 0 { NONE } else { rank });
+    }
+    best
+}
 
 /// Returns the best rule of the key at a place, in the chunks of its summary.
 #[inline(always)]

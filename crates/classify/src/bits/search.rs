@@ -12,6 +12,12 @@ const NODE: usize = 16;
 /// Children of a node.
 const CHILDREN: usize = NODE + 1;
 
+/// Most levels.
+const MOST_LEVELS: usize = 4;
+
+/// Most bounds, in four levels.
+pub(super) const MOST_BOUNDS: usize = NODE * CHILDREN * CHILDREN * CHILDREN;
+
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Node([u32; NODE]);
@@ -25,7 +31,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Creates the search in sorted bounds.
+    /// Creates the search in sorted bounds, of which there are at most [`MOST_BOUNDS`].
     pub(super) fn new(bounds: &[u32]) -> Self {
         // The bounds of each node's whole subtree begin here.
         let mut firsts: Vec<u32> = bounds.chunks(NODE).map(|node| node[0]).collect();
@@ -41,18 +47,27 @@ impl Search {
     /// Finds the places of values.
     #[inline(always)]
     pub(super) fn find(&self, values: &[u32], places: &mut [u32], isa: impl Isa) {
-        let Some(lowest) = self.levels.last().filter(|lowest| !lowest.is_empty()) else {
-            places.fill(0);
-            return;
-        };
+        // A loop for each depth has no loop over levels.
+        match self.levels.len() {
+            1 => self.find_in::<1>(values, places, isa),
+            2 => self.find_in::<2>(values, places, isa),
+            3 => self.find_in::<3>(values, places, isa),
+            _ => self.find_in::<MOST_LEVELS>(values, places, isa),
+        }
+    }
+
+    #[inline(always)]
+    fn find_in<const LEVELS: usize>(&self, values: &[u32], places: &mut [u32], isa: impl Isa) {
+        let Some(levels) = self.levels.first_chunk::<LEVELS>() else { return };
         for (place, &value) in places.iter_mut().zip(values) {
-            let mut at = 0;
-            for pair in self.levels.windows(2) {
-                // The separators that fill a node up are the greatest value, which is not above itself.
-                at = (at * CHILDREN + isa.not_above(&pair[0][at].0, value) as usize).min(pair[1].len() - 1);
-            }
-            #[expect(clippy::cast_possible_truncation, reason = "below the number of bounds")]
-            let found = (at * NODE + isa.not_above(&lowest[at].0, value) as usize) as u32;
+            let found = levels.iter().enumerate().try_fold(0, |at: usize, (depth, level)| {
+                let below = isa.not_above(&level.get(at)?.0, value) as usize;
+                Some(at * if depth + 1 < LEVELS { CHILDREN } else { NODE } + below)
+            });
+            // The greatest value is not below the separators that fill a node up, so it may leave a level.
+            // No bound is above it.
+            #[expect(clippy::cast_possible_truncation, reason = "at most 17 to the fourth")]
+            let found = found.map_or(self.count, |found| found as u32);
             *place = found.min(self.count);
         }
     }

@@ -88,7 +88,7 @@ proptest! {
 fn generated_sets() {
     for kind in SetKind::ALL {
         for family in [Family::V4, Family::V6] {
-            for count in [1, 10, 64, 700] {
+            for count in [1, 10, 64, 512, 700, 1025] {
                 let rules = workload::rules(kind, family, count, 11);
                 let mut keys = workload::trace(&rules, Locality::None, 500, 1);
                 keys.extend(workload::misses(100, 2));
