@@ -42,7 +42,7 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => copy_avx2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(_) => copy_avx2(dst, src, len),
+            Level::Avx512(_) | Level::MovsbLong(_) => others::movsb_long(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512Copies(_) => copy_avx512(dst, src, len),
             #[cfg(target_arch = "aarch64")]
@@ -51,8 +51,6 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             Level::Bytes => others::bytes(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Movsb => others::movsb(dst, src, len),
-            #[cfg(target_arch = "x86_64")]
-            Level::MovsbLong(_) => others::movsb_long(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Unaligned(_) => others::unaligned(dst, src, len),
             #[cfg(target_arch = "x86_64")]

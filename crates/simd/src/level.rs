@@ -23,8 +23,8 @@ pub enum Level {
     /// 32 bytes at a time.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// Copies 32 bytes at a time, and sums 64 from some length on. See [`Avx512`] for the processors
-    /// that have it.
+    /// Copies as [`Level::MovsbLong`] does, and sums 64 bytes at a time from some length on. See
+    /// [`Avx512`] for the processors that have it.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
     /// Copies 64 bytes at a time, and sums as [`Level::Avx512`] does. For comparisons:

@@ -18,10 +18,11 @@
 use crate::arch::avx512::{WordSum, load_part, store_part};
 use crate::arch::{Avx2Vector, Avx512Vector};
 use crate::generic::{self, Algorithms};
+use crate::others;
 use crate::sum::add_carry;
 use crate::vector::Vector;
 
-/// Copies by AVX2, sums by AVX-512.
+/// Copies by AVX2, and long ones by `rep movsb`; sums by AVX-512.
 pub(crate) struct Avx512Sums;
 
 /// Copies and sums by AVX-512.
@@ -46,7 +47,7 @@ impl Algorithms for Avx512Sums {
     #[inline(always)]
     unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: passed on, here and below.
-        unsafe { generic::copy::<Avx2Vector>(dst, src, len) }
+        unsafe { others::movsb_long(dst, src, len) }
     }
 
     #[inline(always)]

@@ -93,7 +93,7 @@ pub(crate) const KEYS: &[Key] = &[
         Absent::Value("\"kernel\""),
         "Copy of bodies and heads. Others than `\"kernel\"` are for comparisons, and take no `simd`: `\"libc\"` is \
          `memmove` of the C library, `\"bytes\"` a loop byte by byte, `\"movsb\"` the instruction `rep movsb`, \
-         `\"movsb-long\"` that from 4 KiB on, `\"unaligned\"` does not align the destination, `\"streaming\"` stores \
+         `\"movsb-long\"` that from 8 KiB on, `\"unaligned\"` does not align the destination, `\"streaming\"` stores \
          past the caches. A reload may change this key and `simd` while packets pass.",
         "\"libc\"",
     ),
