@@ -100,7 +100,10 @@ fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, secs: u32) -> 
     let text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let lines: Vec<_> = text.lines().collect();
-        bail!("{}\n{}", output.status, lines[lines.len().saturating_sub(40)..].join("\n"));
+        let panic = lines.iter().position(|line| line.contains("panicked at"));
+        let why = panic.map_or(&[][..], |at| &lines[at..lines.len().min(at + 10)]);
+        let end = &lines[lines.len().saturating_sub(40)..];
+        bail!("{}\n{}", output.status, [why, end].concat().join("\n"));
     }
     let is_result = |line: &&str| {
         ["reached: ", "stat::number_of_executed_units"].iter().any(|start| line.starts_with(start))

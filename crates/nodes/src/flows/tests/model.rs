@@ -36,6 +36,8 @@ struct Parsed {
     /// Values that are not bits of the packet as they are.
     values: HashMap<Field, u128>,
     l3: usize,
+    /// By the type of the frame. Nobody looks at the header's own version.
+    is_ipv4: bool,
     /// Begin and end of what the transport checksum covers, offset of its field, and its protocol.
     sum: Option<(usize, usize, usize, u8)>,
     /// First fragment of a longer transport header.
@@ -81,7 +83,10 @@ impl Parsed {
         self.values.insert(Field::EthType, kind as u128);
         self.l3 = at;
         match kind {
-            0x800 => self.ipv4(bytes, at),
+            0x800 => {
+                self.is_ipv4 = true;
+                self.ipv4(bytes, at)
+            }
             0x86dd => self.ipv6(bytes, at),
             0x806 | 0x8035 => self.arp(bytes, at),
             _ => Some(()),
@@ -249,8 +254,9 @@ impl Parsed {
 }
 
 /// Returns the sum of the pseudo header of a packet.
-fn pseudo(bytes: &[u8], l3: usize, len: usize, protocol: u8) -> u16 {
-    let addresses = if bytes[l3] >> 4 == 4 { &bytes[l3 + 12..l3 + 20] } else { &bytes[l3 + 8..l3 + 40] };
+fn pseudo(bytes: &[u8], parsed: &Parsed, len: usize, protocol: u8) -> u16 {
+    let l3 = parsed.l3;
+    let addresses = if parsed.is_ipv4 { &bytes[l3 + 12..l3 + 20] } else { &bytes[l3 + 8..l3 + 40] };
     add(add(sum(addresses), u16::try_from(len).unwrap()), u16::from(protocol))
 }
 
@@ -356,7 +362,7 @@ impl Packet {
             return Err(Reason::FlowHeaders);
         }
         let l3 = parsed.l3;
-        if matches!(field, Field::IpTos | Field::IpTtl | Field::IpSrc | Field::IpDst) && self.bytes[l3] >> 4 == 4 {
+        if matches!(field, Field::IpTos | Field::IpTtl | Field::IpSrc | Field::IpDst) && parsed.is_ipv4 {
             let end = l3 + usize::from(self.bytes[l3] & 15) * 4;
             let whole = |bytes: &[u8]| add(sum(&bytes[l3..l3 + 10]), sum(&bytes[l3 + 12..end]));
             let had = u16::from_be_bytes([before[l3 + 10], before[l3 + 11]]);
@@ -382,7 +388,7 @@ impl Packet {
             let whole = |bytes: &[u8]| {
                 let mut bytes = bytes.to_vec();
                 bytes[place..place + 2].fill(0);
-                let pseudo = if has_pseudo { pseudo(&bytes, l3, end - begin, protocol) } else { 0 };
+                let pseudo = if has_pseudo { pseudo(&bytes, &parsed, end - begin, protocol) } else { 0 };
                 add(pseudo, sum(&bytes[begin..end]))
             };
             let had = u16::from_be_bytes([before[place], before[place + 1]]);
