@@ -190,7 +190,7 @@ impl Locked<'_> {
 
     /// Ends the connection: its tag is no longer valid. The entry is free.
     pub(crate) fn end(mut self) {
-        // The generation counts no more, so the version may not carry into it.
+        // Only the version is counted up: a carry must not reach the generation, which has no meaning now.
         self.tag = self.tag.wrapping_add(STEP) & VERSION;
     }
 }

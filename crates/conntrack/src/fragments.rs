@@ -91,7 +91,7 @@ impl BadFragment {
 /// The datagrams of one direction of a port.
 pub(crate) struct Fragments {
     places: Box<[Option<Datagram>]>,
-    /// Datagrams that made place for another one of the same sender, or of one that had fewer.
+    /// Datagrams that were removed for a newer one of the same sender, or of a sender with fewer.
     pub(crate) evicted: u64,
 }
 

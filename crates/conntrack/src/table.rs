@@ -243,8 +243,8 @@ impl Table {
     /// Returns the verdict about an ICMP error. `entry` is the connection of the packet that the error
     /// quotes, `sender` the side that sent that packet. `seq` is the quoted sequence number of TCP.
     ///
-    /// The error is refused if it quotes what the side cannot have sent, or what was acknowledged: a
-    /// forged one has to guess the sequence number (RFC 5927, section 4.1).
+    /// The error is refused if the side cannot have sent the quoted segment, or if that segment was
+    /// acknowledged. So a forged error has to guess the sequence number (RFC 5927, section 4.1).
     pub fn related(&self, entry: Entry, sender: Side, seq: Option<u32>) -> Verdict {
         let Some(port) = self.port(entry.port) else { return Verdict::Gone };
         let Some(locked) = port.entries.lock(entry.at, entry.tag) else { return Verdict::Gone };

@@ -227,8 +227,8 @@ impl Bindings {
         self.state.lock().ignore_poison()
     }
 
-    /// Takes over what `before` has heard, as far as its port is one of this table and nobody has the
-    /// address otherwise. Bindings of owners are not taken over: their lists are elsewhere.
+    /// Takes over the bindings that `before` has heard, if their port is in this table and their address
+    /// has no other binding here. Bindings of owners are not taken over: their lists are elsewhere.
     pub fn take_over(&self, before: &Self) {
         let (heard, counts) = {
             let state = before.lock();

@@ -47,8 +47,8 @@ impl SharedLimit {
         SharedLimit { each, senders, all: RateLimit::new(all) }
     }
 
-    /// Counts an event of a sender in the second `now`. Returns `false` if it is beyond the sender's
-    /// limit or that of all. What is beyond the sender's limit takes nothing from the others.
+    /// Counts an event of a sender in the second `now`. Returns `false` if it exceeds the sender's
+    /// limit or the limit of all. An event that exceeds the sender's limit is not counted for all.
     ///
     /// `sender` picks the counter: senders whose numbers differ by a multiple of the number of
     /// counters share one.

@@ -175,7 +175,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Returns whether an opener that has `own` of what openers share gets no more of what is left.
+    /// Returns whether an opener gets no more connections. It has `own` of those that openers share,
+    /// and `left` of them are free.
     fn has_enough(&self, own: u32, left: u32) -> bool {
         left == 0 || self.share.leaves_part && own >= left
     }

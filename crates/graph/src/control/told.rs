@@ -16,8 +16,8 @@ impl<T: Default> Default for Told<T> {
 }
 
 impl<T> Told<T> {
-    /// Finds news: `compare` gets what was told, and notes what it tells. Returns nothing if a successor
-    /// tells the news by now.
+    /// Finds news. `compare` gets the state that was told last, and updates it. Returns nothing if a
+    /// successor has taken over.
     pub fn news<E>(&self, compare: impl FnOnce(&mut T) -> Vec<E>) -> Vec<E> {
         let mut told = self.0.lock().ignore_poison();
         told.as_mut().map_or_else(Vec::new, compare)

@@ -182,8 +182,8 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
     Ok(Measured { cycles, ..measured })
 }
 
-/// Returns the part of its turns' time in which the switch moved packets. Where it is near 1, the
-/// switch is the slower end, and packets wait for it.
+/// Returns the fraction of the switch's time in which it moved packets. Near 1, the switch is slower
+/// than the generator, and packets wait for it.
 fn busy(before: &Runtime, after: &Runtime) -> Option<f64> {
     let seconds = |runtime: &Runtime| {
         let workers = runtime.workers.iter();

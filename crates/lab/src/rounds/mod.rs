@@ -1,11 +1,13 @@
 //! Interleaved rounds: the one engine of experiments, of scenarios and of comparisons with other
 //! switches.
 //!
-//! Each round visits every variant of every cell once. The variants of a cell follow one another,
-//! and begin with another one in each round: so each of them is as often the first, and a change of
-//! the machine over time meets all alike. After a number of rounds that is fixed before, cells in
-//! which a comparison is unclear may have further ones ([`Rounds`]). A trial that fails is kept with its reason, and the run
-//! continues. A stop ends the run, with what there is.
+//! Each round visits every variant of every cell once. The variants of a cell follow one another, and
+//! each round begins with the next one. So each variant is first equally often, and a change of the
+//! machine over time affects all alike.
+//!
+//! The number of rounds is fixed in advance. Cells with an unclear comparison may get further rounds
+//! ([`Rounds`]). A trial that fails is kept with its reason, and the run continues. After a stop, the
+//! results so far are kept.
 //!
 //! | file | holds |
 //! |---|---|

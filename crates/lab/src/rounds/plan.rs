@@ -143,10 +143,12 @@ impl<S: Stop> Plan<'_, S> {
     }
 
     /// Runs the plan in this number of rounds. The metric that answers the experiment's question decides
-    /// whether a comparison is unclear; without a question, the first of the shown metrics. Passes each sample to `keep`, after the negotiated features and
-    /// the programs that took part. So the results of a killed run have everything that belongs to
-    /// their samples. A stop ends the run. An interrupted trial with metrics is kept as not valid,
-    /// with its metrics so far. One without metrics is not kept. Neither counts as made.
+    /// whether a comparison is unclear. An experiment without a question uses the first shown metric.
+    ///
+    /// Passes each sample to `keep`, after the negotiated features and the programs that took part. So
+    /// the results of a killed run have everything that belongs to their samples. A stop ends the run.
+    /// An interrupted trial with metrics is kept as not valid, with its metrics so far. One without
+    /// metrics is not kept. Neither counts as made.
     ///
     /// # Errors
     /// The errors of `keep`.

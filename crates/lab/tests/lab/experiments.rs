@@ -201,7 +201,7 @@ fn header_align() {
             assert_eq!(found, lines, "{path} {ring} {size}");
         }
     }
-    // What is sent lies elsewhere, and what is received lies as the variant says.
+    // Only the position of received frames depends on the variant.
     for sent in ["frame on a line", "header on a line"] {
         let chosen = |cell: &Cell| at(cell, "path", "one-way") && at(cell, "sent", sent);
         let (_, samples) = samples("header-align", &settings(), chosen);

@@ -79,8 +79,8 @@ impl Loops {
         }
     }
 
-    /// Takes over what is known of these ports, and the loops that nobody has asked for. No worker may use
-    /// either during the call.
+    /// Takes over the pauses of these ports, and the loops that nobody has asked for. No worker may use
+    /// either bridge during the call.
     pub(super) fn take_over(&self, before: &Self, ports: impl Iterator<Item = PortIndex>) {
         for port in ports {
             if let (Some(paused), Some(before)) = (self.paused.get(port.index()), before.paused.get(port.index())) {

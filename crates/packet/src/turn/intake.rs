@@ -7,9 +7,9 @@ use crate::PacketId;
 
 /// Rules for packets of one input.
 ///
-/// The turn learns only after its nodes have run how many copies a packet gets. Then packets that
+/// The turn knows the number of copies of a packet only after its nodes have run. Packets that then
 /// exceed a bound go back to their ring, if the input's ring takes them back. Other inputs cannot
-/// return packets. So the turn accepts less of them, as if each packet were flooded.
+/// return packets. So the turn accepts fewer of them, as if each packet were flooded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputRules {
     /// True if the input's queues take packets back ([`Turn::leave_tail`]).

@@ -94,8 +94,8 @@ impl Drop for Listener {
         if !self.is_closed() {
             return;
         }
-        // Nobody can connect any more. So the queue is empty for good if nobody is in it now, and no
-        // thread is needed.
+        // Nobody can connect any more. If the queue is empty now, it stays empty, and no thread is
+        // needed.
         match accept_with(self.socket(), SocketFlags::CLOEXEC) {
             Err(Errno::INVAL | Errno::AGAIN) => self.socket.close_here(),
             Err(_) => {}

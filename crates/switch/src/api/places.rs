@@ -1,9 +1,9 @@
-//! The places of clients, by user: nobody's clients take those of another user.
+//! The places of clients, by user: the clients of one user cannot take the places of another user.
 //!
-//! A user is who connected (`SO_PEERCRED`): the root of a container without a user namespace of its
-//! own is this machine's root. Each user has shares of connections, answers and streams. There is a
-//! limit for all users together besides, but the switch's own user and root are outside of it. So
-//! they reach the switch whatever the others do.
+//! The user is the one that connected (`SO_PEERCRED`). The root of a container without a user namespace
+//! of its own is this machine's root. Each user has shares of connections, answers and streams. All
+//! users together have a limit besides, which excludes the switch's own user and root. So these two
+//! always reach the switch.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -96,7 +96,7 @@ impl ApiServer {
     /// Takes a path as [`Self::bind`] does, for other users too.
     ///
     /// # Errors
-    /// As those of [`Self::bind`], or the permissions cannot be set.
+    /// The errors of [`Self::bind`], and permissions that cannot be set.
     pub fn bind_for(path: &Path, permissions: &Permissions) -> Result<Self, ApiError> {
         socket_path::check(path).map_err(|error| ApiError::Path { path: path.to_owned(), error })?;
         let io_error = |error: io::Error| ApiError::Io { path: path.to_owned(), error };

@@ -150,8 +150,8 @@ impl Underlay {
     }
 
     /// Honours an error of `router` about a packet that was too long, if one of our tunnels can have
-    /// sent the quoted packet (RFC 5927, 7.2). Anybody can send such errors, so what costs least is
-    /// asked first, and only the tunnels to one remote are looked at.
+    /// sent the quoted packet (RFC 5927, 7.2). Anybody can send such errors. So the cheapest check comes
+    /// first, and only the tunnels to the quoted destination are searched.
     fn honour(&self, quoted: &Quoted<'_>, mtu: u32, router: IpAddr, now: u32) -> Result<Answered, Reason> {
         if quoted.len <= LEAST_ERROR || !self.is_own(quoted.src) || !self.has_tunnel_to(quoted.dst) {
             return Err(Reason::NotOurs);

@@ -163,8 +163,8 @@ pub(crate) fn finish(packet: &mut [u8], state: Checksum) {
 }
 
 /// Checks a packet of a tunnel against the reference implementation. `inner` is the inner packet
-/// with its checksum finished. What follows from the flow is that of the packet: the source port, the
-/// flow of NVGRE and the flow label of IPv6.
+/// with its checksum finished. The fields that follow from the flow are copied from `sent`: the source
+/// port, the flow of NVGRE and the flow label of IPv6.
 pub(crate) fn check(tunnel: &TunnelConfig, vlan: Option<u16>, sent: &[u8], inner: &[u8], tos: u8) {
     let l4 = 14 + vlan.map_or(0, |_| 4) + if tunnel.local.is_ipv4() { 20 } else { 40 };
     let port = [sent[l4], sent[l4 + 1]];

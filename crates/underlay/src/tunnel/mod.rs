@@ -196,8 +196,8 @@ impl Tunnel {
         tunnel
     }
 
-    /// Lowers the MTU of the way to `dst`, if the error can be about a packet that this tunnel has
-    /// sent from `src`. `protocol` and `rest` are those of the quoted packet: `rest` is what follows
+    /// Lowers the MTU of the path to `dst`, if the error can be about a packet that this tunnel has
+    /// sent from `src`. `protocol` and `rest` belong to the quoted packet: `rest` is the part behind
     /// its IP header. Returns whether the MTU is lower now.
     pub(crate) fn lower_path_mtu(
         &self,

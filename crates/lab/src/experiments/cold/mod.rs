@@ -260,8 +260,8 @@ fn compiled(case: Case, name: String, build: Build, shape: Shape, distance: usiz
     })
 }
 
-/// Makes the variants that show what prefetches do to other data: too early, and of lines that nobody
-/// needs.
+/// Makes the variants whose prefetches displace other data: prefetches that are too early, and
+/// prefetches of lines that are never read.
 fn pollution(case: Case) -> Vec<Variant> {
     vec![
         none(case),

@@ -24,8 +24,8 @@ use std::hash::BuildHasher;
 
 use super::sync::{AtomicU32, AtomicU64, Ordering, TRIES, fence};
 
-/// Longest chain that a reader walks along. Buckets are as many as entries, and nobody knows the seed of
-/// the hash. So a longer walk is one through links that a writer is changing.
+/// Longest chain that a reader follows. The table has as many buckets as entries, and the seed of the
+/// hash is secret, so chains are short. A longer walk follows links that a writer is changing.
 const LONGEST: u32 = 32;
 
 /// A key. It must not be all zeros.

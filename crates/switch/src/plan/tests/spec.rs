@@ -33,7 +33,7 @@ fn mac(last: u8) -> Mac {
     format!("02:00:00:00:00:0{last}").parse().expect("an address")
 }
 
-/// Returns the names of the domains whose description is not what it was, those of one port left out.
+/// Returns the names of the domains whose description has changed, without domains of one port.
 fn changed(old: &Config, new: &Config) -> Vec<(&'static str, String)> {
     let (first, second, _) = after(old, new);
     let had = specs(old, &first);
