@@ -98,7 +98,8 @@ pub(crate) struct Fragments {
 #[derive(Clone, Copy)]
 struct Datagram {
     key: [u64; KEY_WORDS],
-    entry: Entry,
+    /// The connection; none while nobody has opened it.
+    entry: Option<Entry>,
     opener: u16,
     expires: u32,
     covered: Covered,
@@ -121,13 +122,13 @@ impl Fragments {
         Fragments { places: vec![None; sets * SET].into(), evicted: 0 }
     }
 
-    /// Notes the first fragment of a datagram, which belongs to this connection.
+    /// Notes the first fragment of a datagram, which belongs to this connection, or to none so far.
     pub(crate) fn begin(
         &mut self,
         key: &[u64; KEY_WORDS],
         hash: u64,
         fragment: &Fragment,
-        entry: Entry,
+        entry: Option<Entry>,
         [now, timeout]: [u32; 2],
     ) -> Result<(), BadFragment> {
         let mut covered = Covered::default();
@@ -151,14 +152,21 @@ impl Fragments {
         Ok(())
     }
 
-    /// Returns the connection of a further fragment.
+    /// Notes the connection of a datagram that belonged to none.
+    pub(crate) fn join(&mut self, key: &[u64; KEY_WORDS], hash: u64, entry: Entry, now: u32) {
+        if let Some(Some(datagram)) = live(self.set(hash), key, now) {
+            datagram.entry = Some(entry);
+        }
+    }
+
+    /// Returns the connection of a further fragment; none if its datagram belongs to none so far.
     pub(crate) fn go_on(
         &mut self,
         key: &[u64; KEY_WORDS],
         hash: u64,
         fragment: &Fragment,
         now: u32,
-    ) -> Result<Entry, BadFragment> {
+    ) -> Result<Option<Entry>, BadFragment> {
         let place = live(self.set(hash), key, now).ok_or(BadFragment::Unknown)?;
         let Some(datagram) = place else { return Err(BadFragment::Unknown) };
         datagram.covered.add(fragment)?;

@@ -288,8 +288,13 @@ impl Connections {
         sender: Side,
         work: impl FnOnce(&mut Fragments) -> Result<T, BadFragment>,
     ) -> Result<T, BadFragment> {
-        let outcome = work(&mut self.fragments[sender as usize].lock().ignore_poison());
+        let outcome = work(&mut self.fragments(sender));
         outcome.inspect_err(|bad| self.count_bad(*bad))
+    }
+
+    /// Returns the fragmented datagrams that a side sends.
+    pub(crate) fn fragments(&self, sender: Side) -> MutexGuard<'_, Fragments> {
+        self.fragments[sender as usize].lock().ignore_poison()
     }
 
     pub(crate) fn count_bad(&self, bad: BadFragment) {

@@ -261,9 +261,9 @@ impl Table {
         Verdict::Pass(Passed { state: facts.state, is_reply: role == Role::Opener, has_reply: facts.has_reply })
     }
 
-    /// Notes the first fragment of a datagram that passes: it belongs to this connection. `key` is from
-    /// [`Key::with_fragments`]. `header` is the length of its transport header; none if the fragment has
-    /// not the whole of it.
+    /// Notes the first fragment of a datagram that passes: it belongs to this connection, or to none so
+    /// far ([`Self::join_fragments`]). `key` is from [`Key::with_fragments`]. `header` is the length of its
+    /// transport header; none if the fragment has not the whole of it.
     ///
     /// # Errors
     /// The fragment is refused.
@@ -272,7 +272,7 @@ impl Table {
         key: &Key,
         fragment: &Fragment,
         header: Option<u32>,
-        entry: Entry,
+        entry: Option<Entry>,
         now: u32,
     ) -> Result<(), BadFragment> {
         let port = self.port(key.port()).ok_or(BadFragment::Unknown)?;
@@ -285,12 +285,20 @@ impl Table {
         })
     }
 
-    /// Returns the connection that a further fragment belongs to. It passes, unless the policy has
-    /// changed since ([`Entry::is_stale`]).
+    /// Notes the connection of a datagram whose first fragment belonged to none. `sender` is the side that
+    /// has sent it.
+    pub fn join_fragments(&self, key: &Key, sender: Side, entry: Entry, now: u32) {
+        let Some(port) = self.port(key.port()) else { return };
+        let hash = self.common.secret.hash(key.words()).0;
+        port.fragments(sender).join(key.words(), hash, entry, now);
+    }
+
+    /// Returns the connection that a further fragment belongs to; none if its datagram belongs to none so
+    /// far. It passes, unless the policy has changed since ([`Entry::is_stale`]).
     ///
     /// # Errors
     /// The fragment is refused.
-    pub fn next_fragment(&self, key: &Key, fragment: &Fragment, now: u32) -> Result<Entry, BadFragment> {
+    pub fn next_fragment(&self, key: &Key, fragment: &Fragment, now: u32) -> Result<Option<Entry>, BadFragment> {
         let port = self.port(key.port()).ok_or(BadFragment::Unknown)?;
         let hash = self.common.secret.hash(key.words()).0;
         port.with_fragments(fragment.sender, |fragments| fragments.go_on(key.words(), hash, fragment, now))

@@ -38,9 +38,9 @@ impl Rig {
 
     fn send(&mut self, id: u32, fragment: Fragment, now: u32) -> Result<(), BadFragment> {
         if fragment.offset == 0 {
-            return self.fragments.begin(key(id).words(), 5, &fragment, self.entry, [now, TIMEOUT]);
+            return self.fragments.begin(key(id).words(), 5, &fragment, Some(self.entry), [now, TIMEOUT]);
         }
-        self.fragments.go_on(key(id).words(), 5, &fragment, now).map(|entry| assert_eq!(entry, self.entry))
+        self.fragments.go_on(key(id).words(), 5, &fragment, now).map(|entry| assert_eq!(entry, Some(self.entry)))
     }
 }
 
@@ -166,14 +166,27 @@ fn a_first_fragment_has_the_whole_header() {
     let Ok(Opened::New(entry)) = table.open(&key(0), &opening, 0) else { panic!("a connection") };
     let first = piece(0, 16, false);
     for header in [None, Some(17), Some(20)] {
-        assert_eq!(table.first_fragment(&key(1), &first, header, entry, 0), Err(BadFragment::Tiny));
+        assert_eq!(table.first_fragment(&key(1), &first, header, Some(entry), 0), Err(BadFragment::Tiny));
     }
     assert_eq!(table.next_fragment(&key(1), &piece(16, 8, true), 0), Err(BadFragment::Unknown));
-    assert_eq!(table.first_fragment(&key(1), &first, Some(16), entry, 0), Ok(()));
+    assert_eq!(table.first_fragment(&key(1), &first, Some(16), Some(entry), 0), Ok(()));
     let found = table.next_fragment(&key(1), &piece(16, 8, true), 0).expect("the connection");
-    assert_eq!((found, found.generation()), (entry, 9));
+    assert_eq!(found.map(|found| (found, found.generation())), Some((entry, 9)));
     let counts = table.counts(0).expect("a port");
     assert_eq!(counts.bad_fragments, [3, 1, 0, 0, 0, 0]);
+}
+
+/// The first fragment may be there before its connection.
+#[test]
+fn a_datagram_joins_a_connection_that_opens_later() {
+    let table = Table::new(Settings::default(), Secret([1; 4]), &[(0, PortShare::new(8))]);
+    assert_eq!(table.first_fragment(&key(1), &piece(0, 16, false), Some(8), None, 0), Ok(()));
+    assert_eq!(table.next_fragment(&key(1), &piece(16, 8, false), 0), Ok(None));
+    let entry = entry();
+    table.join_fragments(&key(1), Side::Remote, entry, 0);
+    table.join_fragments(&key(2), Side::Remote, entry, 0);
+    assert_eq!(table.next_fragment(&key(1), &piece(24, 8, true), 0), Ok(Some(entry)));
+    assert_eq!(table.next_fragment(&key(2), &piece(24, 8, true), 0), Err(BadFragment::Unknown));
 }
 
 /// The bytes of a datagram that have come.

@@ -361,7 +361,7 @@ impl<'a> Run<'a> {
         let Some(place) = flow.fragment else { return Decision::Pass };
         let key = flow.fragments_key(self.port.0, self.sender, &place);
         let fragment = place.noted(self.sender, from.0);
-        match self.rules.table.first_fragment(&key, &fragment, Some(place.header.into()), entry, self.now) {
+        match self.rules.table.first_fragment(&key, &fragment, Some(place.header.into()), Some(entry), self.now) {
             Ok(()) => Decision::Pass,
             Err(_) => Decision::Drop(Reason::FragmentRefused),
         }
@@ -371,7 +371,7 @@ impl<'a> Run<'a> {
     fn next_fragment(&self, flow: &Flow, place: &Fragment, from: PortIndex) -> Decision {
         let key = flow.fragments_key(self.port.0, self.sender, place);
         match self.rules.table.next_fragment(&key, &place.noted(self.sender, from.0), self.now) {
-            Ok(entry) if !entry.is_stale(self.own.generation) => Decision::Pass,
+            Ok(Some(entry)) if !entry.is_stale(self.own.generation) => Decision::Pass,
             Ok(_) => Decision::Drop(Reason::Denied),
             Err(_) => Decision::Drop(Reason::FragmentRefused),
         }

@@ -5,7 +5,7 @@
 //! of its ports has a part of it: that of the openers behind it.
 
 use straightline_conntrack::{
-    Direction, Entry, Key, Opened, Opening, Passed, PortShare, Refusal, Side, Table, Verdict,
+    BadFragment, Direction, Entry, Key, Opened, Opening, Passed, PortShare, Refusal, Side, Table, Verdict,
 };
 use straightline_flow::ct_state::{ESTABLISHED, INVALID, NEW, RELATED, REPLY, TRACKED};
 use straightline_graph::Departs;
@@ -165,11 +165,13 @@ pub(super) fn track(
         }
     };
     if commits && found.entry.is_none() && found.state & NEW != 0 {
-        found.entry = Some(search.commit(&facts)?);
-        if search.first_fragment(&found).is_err() {
-            found = Tracked::invalid(facts);
+        // A later fragment has no ports: its first one commits the connection.
+        if !matches!(facts, Facts::LaterFragment { .. }) {
+            let entry = search.commit(&facts)?;
+            search.join_fragments(&facts, entry);
+            found.entry = Some(entry);
+            searches.change(id, found);
         }
-        searches.change(id, found);
     }
     Ok(found)
 }
@@ -205,8 +207,9 @@ impl Search<'_> {
             }
         }
         let asks = flow.query.is_none_or(|query| query.is_question);
+        let found = Tracked { state: TRACKED | NEW, facts, entry: None };
         let begins = asks && self.table.begins(&flow.key(SHARE, Side::Remote), &transport, true);
-        if begins { Tracked { state: TRACKED | NEW, facts, entry: None } } else { Tracked::invalid(facts) }
+        if begins && self.first_fragment(&found).is_ok() { found } else { Tracked::invalid(facts) }
     }
 
     /// Returns the state of an ICMP error about a packet of this flow.
@@ -220,12 +223,14 @@ impl Search<'_> {
         })
     }
 
-    /// Finds the connection of a later fragment, which has no ports.
+    /// Finds the connection of a later fragment, which has no ports. It has the state of its first one,
+    /// which a later table may commit.
     fn find_fragment(&self, facts: Facts, flow: &Flow, place: &Fragment) -> Tracked {
         let key = flow.fragments_key(SHARE, Side::Remote, place);
         let entry = self.table.next_fragment(&key, &place.noted(Side::Remote, self.opener), self.now);
-        let connection = entry.ok().and_then(|entry| Some((entry, self.table.connection_of(entry, self.now)?)));
-        let Some((entry, connection)) = connection else { return Tracked::invalid(facts) };
+        let Ok(entry) = entry else { return Tracked::invalid(facts) };
+        let Some(entry) = entry else { return Tracked { state: TRACKED | NEW, facts, entry: None } };
+        let Some(connection) = self.table.connection_of(entry, self.now) else { return Tracked::invalid(facts) };
         let is_reply = connection.key.remote() != flow.address(flow.src);
         let has_reply = is_reply || connection.answer_packets > 0;
         let passed = Passed { state: connection.state, is_reply, has_reply };
@@ -256,13 +261,21 @@ impl Search<'_> {
         }
     }
 
-    /// Notes the first fragment of a datagram, if the packet is one of a known connection.
-    fn first_fragment(&self, found: &Tracked) -> Result<(), ()> {
+    /// Notes the first fragment of a datagram, if the packet is one.
+    fn first_fragment(&self, found: &Tracked) -> Result<(), BadFragment> {
         let (Facts::Packet(flow) | Facts::Single(flow)) = found.facts else { return Ok(()) };
-        let (Some(fragment), Some(entry)) = (flow.fragment, found.entry) else { return Ok(()) };
+        let Some(fragment) = flow.fragment else { return Ok(()) };
         let key = flow.fragments_key(SHARE, Side::Remote, &fragment);
         let noted = fragment.noted(Side::Remote, self.opener);
-        self.table.first_fragment(&key, &noted, Some(fragment.header.into()), entry, self.now).map_err(drop)
+        self.table.first_fragment(&key, &noted, Some(fragment.header.into()), found.entry, self.now)
+    }
+
+    /// Notes the connection of a first fragment that has committed it.
+    fn join_fragments(&self, facts: &Facts, entry: Entry) {
+        let (Facts::Packet(flow) | Facts::Single(flow)) = facts else { return };
+        let Some(fragment) = flow.fragment else { return };
+        let key = flow.fragments_key(SHARE, Side::Remote, &fragment);
+        self.table.join_fragments(&key, Side::Remote, entry, self.now);
     }
 }
 

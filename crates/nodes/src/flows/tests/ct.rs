@@ -234,6 +234,19 @@ fn fragments_and_errors_have_the_state_of_their_connection() {
     assert_eq!(rig.way(1, udp((2, 9), (1, 7))), ANSWER);
 }
 
+/// Table 0 searches for all packets of a batch, before table 1 commits the first one of them.
+#[test]
+fn fragments_that_come_together_have_the_state_of_their_first_one() {
+    let mut rig = rig(STATES);
+    let whole = frame(net(1, 2), Transport::Udp { src_port: 7, dst_port: 9 }, &[1; 56]);
+    let parts = [(0, 32), (32, 48), (48, 64), (32, 48)].map(|(begin, end)| part_of(&whole, begin, end));
+    let got = rig.send(parts.map(|part| Carried::plain(0, part)).to_vec());
+    assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, 0, 0, 0], "one comes a second time");
+    let table = rig.compiler.connections().expect("flows search");
+    assert_eq!(table.connections(super::super::ct::SHARE, 0).count(), 1);
+    assert_eq!(rig.way(1, udp((2, 9), (1, 7))), ANSWER);
+}
+
 #[test]
 fn a_port_fills_its_own_part_only() {
     let mut rig = rig("ip,actions=ct(commit),4");
