@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
+use indexmap::IndexMap;
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::{MacAddr, VlanId};
 
@@ -39,6 +40,9 @@ const MOST_ASKED: usize = 256;
 /// The most questions in a second to stations behind one port. A port takes that many at once, beside its
 /// answers.
 const MOST_ASKED_OF_PORT: u8 = 16;
+
+/// Bindings that a call of [`Bindings::tick`] looks at: a worker calls it, so it takes some microseconds.
+const LOOKED_AT: usize = 256;
 
 /// The most claims that wait for an owner to give up an address, and the seconds that they wait.
 const MOST_DEFERRED: usize = 256;
@@ -180,7 +184,37 @@ pub struct Bindings {
     ageing: u32,
     shares: Shares,
     changes: AtomicU64,
+    lease_changes: AtomicU64,
     state: Mutex<State>,
+}
+
+/// A round of questions: it looks at each binding that was heard, from the last one to the first.
+#[derive(Debug, Default)]
+struct Round {
+    /// The second in which it has begun.
+    since: Option<u32>,
+    /// The bindings that it has not looked at yet: the first ones.
+    left: usize,
+    /// Questions so far: all, and those to stations behind each port.
+    asked: usize,
+    of_port: Vec<u8>,
+}
+
+impl Round {
+    fn begin(&mut self, now: u32, left: usize) {
+        (self.since, self.left, self.asked) = (Some(now), left, 0);
+        self.of_port.fill(0);
+    }
+
+    /// Returns whether a station behind a port may be asked in this round, and counts the question. Others
+    /// are asked in the next one: a question that is not sent must not count.
+    fn takes_question(&mut self, port: u16) -> bool {
+        let Some(of_port) = self.of_port.get_mut(usize::from(port)) else { return false };
+        let is_possible = self.asked < MOST_ASKED && *of_port < MOST_ASKED_OF_PORT;
+        self.asked += usize::from(is_possible);
+        *of_port += u8::from(is_possible);
+        is_possible
+    }
 }
 
 #[derive(Debug, Default)]
@@ -189,7 +223,9 @@ struct State {
     /// Those of owners, for each version of IP. The key of version 4 has the VLAN above the address.
     v4: HashMap<u64, Fixed, RandomState>,
     v6: HashMap<IpKey, Fixed, RandomState>,
-    heard: HashMap<IpKey, Heard, RandomState>,
+    /// Those that were heard. They have places in a row, so a round of questions goes on where it was.
+    heard: IndexMap<IpKey, Heard, RandomState>,
+    round: Round,
     counts: BindingCounts,
     /// Claims of stations whose addresses an owner has elsewhere, each with its time: the last ones.
     deferred: Vec<(Claim, u32)>,
@@ -214,13 +250,15 @@ impl Bindings {
         let state = State {
             statics: statics.into_iter().collect(),
             // A worker that hears a claim allocates nothing.
-            heard: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
+            heard: IndexMap::with_capacity_and_hasher(limit, RandomState::default()),
+            round: Round { of_port: vec![0; size], ..Round::default() },
             deferred: Vec::with_capacity(MOST_DEFERRED),
             challenges: vec![(0, 0); size],
             ..State::default()
         };
         let shares = Shares::new(limit, indices(), WhenFull::Refuse);
-        Bindings { limit, ageing: ageing.max(1), shares, changes: AtomicU64::new(0), state: Mutex::new(state) }
+        let [changes, lease_changes] = [0; 2].map(AtomicU64::new);
+        Bindings { limit, ageing: ageing.max(1), shares, changes, lease_changes, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -270,7 +308,11 @@ impl Bindings {
             if known.mac == mac && known.port == port.0 {
                 known.seen = known.seen.max(now);
                 known.asked = 0;
+                let was_leased = known.until > 0;
                 known.until = until.unwrap_or(known.until);
+                if !was_leased && until.is_some() {
+                    self.lease_changes.fetch_add(1, Ordering::Release);
+                }
                 return BindOutcome::Known;
             }
             if only_known {
@@ -311,44 +353,44 @@ impl Bindings {
         }
     }
 
-    /// Withdraws bindings whose time is over, and returns those whose stations must be asked now. Called
-    /// once a second. It never waits: if another thread has the table, the next second does it.
-    pub fn tick(&self, now: u32) -> Vec<Binding> {
-        let Ok(mut state) = self.state.try_lock() else { return Vec::new() };
+    /// Withdraws bindings whose time is over, and has `ask` send a question to each station that must be
+    /// asked now. A round begins in each second; a call looks at a part of the bindings. Returns whether
+    /// the round goes on: then it must be called again soon. It never waits: if another thread has the
+    /// table, the round goes on later.
+    pub fn tick(&self, now: u32, mut ask: impl FnMut(&Binding)) -> bool {
+        let Ok(mut state) = self.state.try_lock() else { return true };
+        let state = &mut *state;
         state.now = state.now.max(now);
-        let mut over = Vec::new();
-        let mut asked = Vec::new();
-        let mut of_port: HashMap<u16, u8> = HashMap::new();
-        for (key, heard) in &mut state.heard {
-            if heard.until > 0 && now >= heard.until {
-                over.push(*key);
-                continue;
-            }
-            let is_due = heard.asked > 0 || heard.until == 0 && now.saturating_sub(heard.seen) >= self.ageing;
-            if !is_due || asked.len() >= MOST_ASKED {
-                continue;
-            }
-            if heard.asked > MOST_QUESTIONS {
-                over.push(*key);
-                continue;
-            }
-            // Others are asked in the next second. A question that is not sent must not count.
-            let count = of_port.entry(heard.port).or_default();
-            if *count >= MOST_ASKED_OF_PORT {
-                continue;
-            }
-            *count += 1;
+        if state.round.left == 0 && state.round.since != Some(now) {
+            state.round.begin(now, state.heard.len());
+        }
+        // Some may have gone meanwhile.
+        let end = state.round.left.min(state.heard.len());
+        state.round.left = end.saturating_sub(LOOKED_AT);
+        // In this order, the one that takes the place of one that goes was looked at already.
+        for at in (state.round.left..end).rev() {
+            self.look(state, at, now, &mut ask);
+        }
+        state.round.left > 0
+    }
+
+    /// Looks at the binding at a place of those that were heard.
+    fn look(&self, state: &mut State, at: usize, now: u32, ask: &mut impl FnMut(&Binding)) {
+        let Some((&key, heard)) = state.heard.get_index_mut(at) else { return };
+        let is_over = heard.until > 0 && now >= heard.until;
+        let is_due = heard.asked > 0 || heard.until == 0 && now.saturating_sub(heard.seen) >= self.ageing;
+        if is_over || is_due && heard.asked > MOST_QUESTIONS {
+            self.withdraw(state, key);
+        } else if is_due && state.round.takes_question(heard.port) {
             // The first step of a challenge is not a question yet.
             heard.asked = heard.asked.max(1) + 1;
-            asked.push(heard.binding(*key));
+            state.counts.asked += 1;
+            ask(&heard.binding(key));
         }
-        over.into_iter().for_each(|key| self.withdraw(&mut state, key));
-        state.counts.asked += asked.len() as u64;
-        asked
     }
 
     fn withdraw(&self, state: &mut State, key: IpKey) {
-        if let Some(heard) = state.heard.remove(&key) {
+        if let Some(heard) = state.heard.swap_remove(&key) {
             self.shares.release(heard.port.into());
             state.counts.withdrawn += 1;
             self.note(state, heard.binding(key), false);
@@ -366,7 +408,7 @@ impl Bindings {
             return true;
         }
         // What was heard here before is now the owner's.
-        if let Some(heard) = state.heard.remove(&key) {
+        if let Some(heard) = state.heard.swap_remove(&key) {
             self.shares.release(heard.port.into());
             self.note(&mut state, heard.binding(key), false);
         }
@@ -408,6 +450,19 @@ impl Bindings {
         statics.chain(v4).chain(v6).chain(heard).collect()
     }
 
+    /// Returns the bindings of the configuration, and those that a DHCP server has told.
+    pub fn told(&self) -> Vec<Binding> {
+        let state = self.lock();
+        let statics = state.statics.keys().filter_map(|key| state.find(*key));
+        let leases = state.heard.iter().filter(|(_, heard)| heard.until > 0);
+        statics.chain(leases.map(|(key, heard)| heard.binding(*key))).collect()
+    }
+
+    /// Returns the number of changes of [`Self::told`] so far.
+    pub fn lease_changes(&self) -> u64 {
+        self.lease_changes.load(Ordering::Acquire)
+    }
+
     /// Returns the number of bindings, of claims and of questions.
     pub fn counts(&self) -> BindingCounts {
         let state = self.lock();
@@ -437,6 +492,9 @@ impl Bindings {
     }
 
     fn note(&self, state: &mut State, binding: Binding, is_bound: bool) {
+        if matches!(binding.source, BindingSource::Leased { .. }) {
+            self.lease_changes.fetch_add(1, Ordering::Release);
+        }
         state.journal.add(BindingChange { binding, is_bound });
         self.changes.store(state.journal.count(), Ordering::Release);
     }

@@ -168,6 +168,18 @@ impl Model {
     }
 }
 
+/// Lets a second pass. Returns the bindings whose stations are asked.
+fn second(bindings: &Bindings, now: u32) -> Vec<Binding> {
+    let mut asked = Vec::new();
+    while bindings.tick(now, |binding| asked.push(*binding)) {}
+    asked
+}
+
+fn in_order(mut bindings: Vec<Binding>) -> Vec<Binding> {
+    bindings.sort_by_key(|binding| binding.key);
+    bindings
+}
+
 fn fresh() -> Bindings {
     let bindings = Bindings::new(LIMIT, AGEING, &PORTS, [(key(7), mac(1))]);
     bindings.follow();
@@ -182,6 +194,7 @@ proptest! {
         model.all.insert(key(7), (1, Known::File));
         let mut told: BTreeMap<IpKey, MacAddr> = BTreeMap::new();
         let mut since = 0;
+        let mut leases = (0, in_order(bindings.told()));
         for act in acts {
             match act {
                 Act::Claim { ip, mac: n, port, lease } => {
@@ -222,7 +235,7 @@ proptest! {
                 Act::Pass { seconds, answer } => {
                     for _ in 0..seconds {
                         let mut questions = model.second();
-                        let mut asked: Vec<_> = bindings.tick(model.now);
+                        let mut asked = second(&bindings, model.now);
                         asked.sort_by_key(|binding| binding.key);
                         questions.sort_unstable();
                         prop_assert_eq!(asked.iter().map(|binding| binding.key).collect::<Vec<_>>(), questions);
@@ -248,10 +261,10 @@ proptest! {
                     told = model.all.iter().filter(|(_, (_, known))| matches!(known, Known::Heard { .. }))
                         .map(|(key, (n, _))| (*key, mac(*n))).collect();
                     since = bindings.follow();
+                    leases = (bindings.lease_changes(), in_order(bindings.told()));
                 }
             }
-            let mut entries: Vec<_> = bindings.entries();
-            entries.sort_by_key(|binding| binding.key);
+            let entries = in_order(bindings.entries());
             let expected: Vec<_> = model.all.iter().map(|(key, (n, known))| match *known {
                 Known::File => Binding { key: *key, mac: mac(*n), port: None, source: BindingSource::Static, seen: 0, asked: 0 },
                 Known::Owner { port } => {
@@ -263,7 +276,16 @@ proptest! {
                     Binding { key: *key, mac: mac(*n), port: Some(PortIndex(port)), source, seen, asked }
                 }
             }).collect();
-            prop_assert_eq!(entries, expected);
+            prop_assert_eq!(&entries, &expected);
+            let now_told = in_order(bindings.told());
+            let is_told = |binding: &Binding| matches!(binding.source, BindingSource::Static | BindingSource::Leased { .. });
+            let expected: Vec<_> = entries.iter().copied().filter(is_told).collect();
+            prop_assert_eq!(&now_told, &expected);
+            let places = |all: &[Binding]| all.iter().map(|binding| (binding.key, binding.mac, binding.port)).collect::<Vec<_>>();
+            if bindings.lease_changes() == leases.0 {
+                prop_assert_eq!(places(&leases.1), places(&now_told), "a change is counted");
+            }
+            leases = (bindings.lease_changes(), now_told);
             prop_assert_eq!(bindings.counts().elsewhere, model.elsewhere);
             for port in PORTS {
                 prop_assert_eq!(bindings.share(port).used as usize, model.heard_at(port.0));
@@ -288,7 +310,7 @@ fn a_guest_that_claims_what_another_has_does_not_get_it_while_that_one_answers()
     assert_eq!(bindings.claim(claim(1, 0), 100), BindOutcome::Bound);
     for now in 101..160 {
         assert_eq!(bindings.claim(claim(2, 1), now), BindOutcome::Elsewhere);
-        for binding in bindings.tick(now) {
+        for binding in second(&bindings, now) {
             assert_eq!(binding.mac, mac(1));
             assert_eq!(bindings.claim(claim(1, 0), now), BindOutcome::Known);
         }
@@ -296,10 +318,28 @@ fn a_guest_that_claims_what_another_has_does_not_get_it_while_that_one_answers()
     // It goes away, and the other one gets the address within the questions' time.
     let mut now = 160;
     while bindings.claim(claim(2, 1), now) != BindOutcome::Bound {
-        bindings.tick(now);
+        second(&bindings, now);
         now += 1;
         assert!(now < 170);
     }
+}
+
+#[test]
+fn a_round_of_questions_looks_at_a_part_of_the_table_in_each_call() {
+    let bindings = Bindings::new(4096, AGEING, &[PortIndex(0)], []);
+    let key = |n: u32| IpKey { vlan: VlanId::DEFAULT, ip: std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into() };
+    let claim = |n: u32| Claim { key: key(n), mac: mac(1), port: PortIndex(0), until: Some(200), only_known: false };
+    assert!((0..1000).all(|n| bindings.claim(claim(n), 100) == BindOutcome::Bound));
+    let ask = |_: &Binding| panic!("a lease is not asked for");
+    let calls = (0..9).position(|_| !bindings.tick(150, ask)).expect("an end");
+    assert_eq!((calls, bindings.counts().bound), (3, 1000));
+    // Those that come while a round goes on wait for the next one, and all others end in this one.
+    for n in 0..4 {
+        assert_eq!(bindings.tick(200, ask), n < 3);
+        bindings.claim(Claim { until: Some(900), ..claim(2000 + n) }, 200);
+    }
+    assert_eq!(bindings.counts().bound, 4);
+    assert!(!bindings.tick(200, ask), "once a second");
 }
 
 #[test]

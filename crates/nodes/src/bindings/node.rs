@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use straightline_fdb::{Claim, Fdb, IpKey, Station};
+use straightline_fdb::{Binding, Claim, Fdb, IpKey, Station};
 use straightline_graph::{Next, Node, Port};
 use straightline_packet::{Batch, PacketId, PacketVlan, Packets, PortIndex, Reason, Turn};
 use straightline_wire::messages::{Link, arp_request, solicitation};
@@ -292,24 +293,27 @@ impl BindingAgent {
         BindingAgent { table, name: format!("{bridge}-bindings") }
     }
 
-    /// Asks the stations that were not heard for a long time.
+    /// Asks the stations that were not heard for a long time, among a part of all.
     #[cold]
     pub(super) fn ask(&self, now: u32) {
+        let goes_on = self.table.bindings.tick(now, |binding| self.ask_station(binding));
+        self.table.goes_on.store(goes_on, Ordering::Relaxed);
+    }
+
+    fn ask_station(&self, binding: &Binding) {
         let own = self.table.settings.own;
-        for binding in self.table.bindings.tick(now) {
-            let Some(port) = binding.port else { continue };
-            let link = Link { src: own, dst: binding.mac, vlan: None };
-            let question = match binding.key.ip {
-                // A probe (RFC 5227, 1.1): it claims no address, and whoever has it answers.
-                IpAddr::V4(ip) => arp_request(link, std::net::Ipv4Addr::UNSPECIFIED, ip),
-                IpAddr::V6(ip) => solicitation(link, source(own), ip, false),
-            };
-            let vlan = PacketVlan { id: binding.key.vlan, pcp: 0, dei: false };
-            // A bridge without VLANs has no facts.
-            let vlan = (binding.key.vlan != VlanId::DEFAULT || self.table.settings.has_vlans).then_some(vlan);
-            if let Ok(question) = question {
-                self.table.outbox.push(port, vlan, question.bytes());
-            }
+        let Some(port) = binding.port else { return };
+        let link = Link { src: own, dst: binding.mac, vlan: None };
+        let question = match binding.key.ip {
+            // A probe (RFC 5227, 1.1): it claims no address, and whoever has it answers.
+            IpAddr::V4(ip) => arp_request(link, std::net::Ipv4Addr::UNSPECIFIED, ip),
+            IpAddr::V6(ip) => solicitation(link, source(own), ip, false),
+        };
+        let vlan = PacketVlan { id: binding.key.vlan, pcp: 0, dei: false };
+        // A bridge without VLANs has no facts.
+        let vlan = (binding.key.vlan != VlanId::DEFAULT || self.table.settings.has_vlans).then_some(vlan);
+        if let Ok(question) = question {
+            self.table.outbox.push(port, vlan, question.bytes());
         }
     }
 }
@@ -326,7 +330,7 @@ impl Port for BindingAgent {
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         let before = into.len();
-        if self.table.begins_second(turn.now()) {
+        if self.table.begins_second(turn.now()) || self.table.goes_on.load(Ordering::Relaxed) {
             // Answers that wait leave their places to the questions of the second.
             self.table.outbox.drain(turn, into, max);
             self.ask(turn.now());
@@ -337,7 +341,7 @@ impl Port for BindingAgent {
     fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
 
     fn arm(&self, _turn: &Turn<'_>, for_buffers: bool) -> bool {
-        !for_buffers && !self.table.outbox.is_empty()
+        !for_buffers && (!self.table.outbox.is_empty() || self.table.goes_on.load(Ordering::Relaxed))
     }
 
     fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}

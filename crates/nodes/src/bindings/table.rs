@@ -1,11 +1,12 @@
 //! The control half of a bridge's bindings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use straightline_api::{Binding as Row, Row as TableRow};
 use straightline_fdb::{Binding, BindingSource, Bindings, IpKey};
 use straightline_graph::{NodeControl, Rows, TableView};
+use straightline_packet::PortIndex;
 use straightline_wire::VlanId;
 
 use super::outbox::Outbox;
@@ -21,6 +22,8 @@ pub struct BindingTable {
     pub(super) counters: BindingCounters,
     /// The latest second that has begun, plus 1.
     second: AtomicU32,
+    /// The round of questions of this second goes on.
+    pub(super) goes_on: AtomicBool,
 }
 
 /// Counts of the nodes.
@@ -50,6 +53,7 @@ impl BindingTable {
             outbox: Outbox::new(size),
             counters: BindingCounters::default(),
             second: AtomicU32::new(0),
+            goes_on: AtomicBool::new(false),
             settings,
         }
     }
@@ -58,6 +62,11 @@ impl BindingTable {
     #[must_use]
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
+    }
+
+    /// Returns the ports of the bridge.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = PortIndex> {
+        self.settings.ports.iter().map(|port| port.index)
     }
 
     /// Returns whether a second begins with this call. It does for one worker only.
