@@ -43,11 +43,6 @@ impl Members {
         }
     }
 
-    /// Returns the number of openers that have places.
-    pub(crate) fn openers(&self) -> u32 {
-        self.openers
-    }
-
     /// Returns the place of an opener among those that are told apart.
     pub(crate) fn place_of(&self, opener: u16) -> u32 {
         u32::from(opener) % self.openers

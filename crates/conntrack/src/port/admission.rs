@@ -30,6 +30,8 @@ pub(super) struct Writer {
     pub(super) inbound: u32,
     /// Inbound connections of the openers of each place.
     openers: Vec<u32>,
+    /// Places from this one on never had an inbound connection: searches leave them out.
+    used_places: u32,
     /// Allowance of outbound connections.
     rate: Rate,
     /// Allowance of the inbound connections of each opener.
@@ -72,6 +74,7 @@ impl Writer {
             members: Members::new(share.connections as usize, share.openers),
             inbound: 0,
             openers: vec![0; openers],
+            used_places: 0,
             rate: full,
             opener_rates: vec![full; openers],
         }
@@ -80,8 +83,10 @@ impl Writer {
     /// Counts a new connection.
     pub(super) fn count(&mut self, facts: &Facts) {
         if facts.direction == Direction::Inbound {
+            let place = self.members.place_of(facts.opener);
             self.inbound += 1;
-            self.openers[self.members.place_of(facts.opener) as usize] += 1;
+            self.openers[place as usize] += 1;
+            self.used_places = self.used_places.max(place + 1);
         }
     }
 
@@ -99,9 +104,10 @@ impl Writer {
     }
 
     /// Returns the place that has most, among those with an entry of this class: its count, and its
-    /// number.
+    /// number. Only a connection that finds a limit reached searches, and its opener has used its rate for
+    /// it. The search looks at the places in use: as many as there are ports, or less.
     fn greatest(&self, class: Class, count: impl Fn(&Self, u32) -> u32) -> Option<(u32, u32)> {
-        let places = (0..self.members.openers()).filter(|place| self.members.count_at(class, *place) > 0);
+        let places = (0..self.used_places).filter(|place| self.members.count_at(class, *place) > 0);
         places.map(|place| (count(self, place), place)).max_by_key(|(count, _)| *count)
     }
 }
