@@ -114,6 +114,8 @@ pub(super) struct Rules {
     pub(super) table: Arc<Table>,
     ports: Vec<Option<PortRules>>,
     trusted: Vec<bool>,
+    /// Number of the list of trusted ports.
+    pub(super) trust: u32,
     /// The time, in milliseconds, until which connections of before are taken up.
     picks_up_until: Option<u32>,
 }
@@ -173,6 +175,8 @@ struct State {
     policies: Policies,
     ports: Vec<(PortIndex, PortRules)>,
     table: Arc<Table>,
+    /// Number of the list of trusted ports.
+    trust: u32,
     picks_up_until: Option<u32>,
     /// Connections that ports were refused, as events have told.
     told: RefusalNotes,
@@ -214,6 +218,7 @@ impl FirewallControl {
             policies,
             ports,
             table: Arc::new(table),
+            trust: 0,
             picks_up_until,
             told: RefusalNotes::default(),
         };
@@ -298,7 +303,8 @@ impl FirewallControl {
         for index in &self.settings.trusted {
             trusted[index.index()] = true;
         }
-        let rules = Rules { table: Arc::clone(&state.table), ports, trusted, picks_up_until: state.picks_up_until };
+        let State { table, trust, picks_up_until, .. } = state;
+        let rules = Rules { table: Arc::clone(table), ports, trusted, trust: *trust, picks_up_until: *picks_up_until };
         self.rules().rules.swap(Some(Box::new(rules)));
     }
 
@@ -391,6 +397,8 @@ impl NodeControl for FirewallControl {
         state.policies.forget_unused();
         state.table = Arc::new(old.table.successor(self.settings.connections, &shares(&self.settings)));
         state.picks_up_until = old.picks_up_until;
+        let is_same = self.settings.trusted == before.settings.trusted;
+        state.trust = if is_same { old.trust } else { old.trust.wrapping_add(1) };
         state.told = std::mem::take(&mut old.told);
         drop(old);
         self.publish(&state);

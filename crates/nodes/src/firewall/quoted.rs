@@ -47,6 +47,7 @@ impl Packet<'_> {
         if about.is_icmp() {
             // Errors are about queries and their answers, and never about errors (RFC 1122, 3.2.2).
             about.query = Some(query(about.is_ipv6, front[0], half(4))?);
+            about.icmp = [front[0], front[1]];
         } else if [IpProtocol::TCP.0, IpProtocol::UDP.0, SCTP].contains(&about.protocol) {
             (about.src_port, about.dst_port) = (half(0), half(2));
             let number = u32::from_be_bytes([front[4], front[5], front[6], front[7]]);

@@ -25,8 +25,8 @@ const RECENT: usize = 256;
 /// The packets of a call. They are known until the next call.
 pub(super) struct Work {
     ids: Vec<PacketId>,
-    /// Generation of the policy.
-    generation: u32,
+    /// Numbers of the policy, and of the list of trusted ports.
+    generation: [u32; 2],
     /// Facts of packets that are not plain. `None`: they were not needed.
     facts: [Option<Facts>; MAX_BATCH],
     pub(super) decisions: [Decision; MAX_BATCH],
@@ -67,7 +67,7 @@ impl Work {
     pub(super) fn new() -> Self {
         Work {
             ids: Vec::with_capacity(MAX_BATCH),
-            generation: 0,
+            generation: [0; 2],
             facts: [None; MAX_BATCH],
             decisions: [Decision::Ask; MAX_BATCH],
             destinations: [[0; 6]; MAX_BATCH],
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
     pub(super) fn decide(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
         self.work.clear();
         self.work.ids.extend_from_slice(batch.ids());
-        self.work.generation = self.own.generation;
+        self.work.generation = [self.own.generation, self.rules.trust];
         for begin in (0..batch.len()).step_by(TOGETHER) {
             self.read(packets, batch, begin..batch.len().min(begin + TOGETHER));
         }
@@ -294,8 +294,8 @@ impl<'a> Run<'a> {
         }
         let facts = Facts::of(packets, id);
         let Some(seen) = Seen::of(facts, self.port, self.sender) else { return false };
-        let Work { tickets, destinations, .. } = &mut *self.work;
-        let name = tickets.name((from, self.own.generation, destinations[at], seen));
+        let Work { tickets, destinations, generation, .. } = &mut *self.work;
+        let name = tickets.name((from, *generation, destinations[at], seen));
         let Some(decision) = tickets.take(from, name, packets.now()) else { return false };
         self.work.decisions[at] = decision;
         self.work.facts[at] = Some(facts);
@@ -323,7 +323,7 @@ impl<'a> Run<'a> {
             let found = self.work.found[nth];
             self.work.decisions[at] = match self.work.facts[at] {
                 Some(Facts::Packet(flow)) => self.follow(&flow, found, at),
-                Some(Facts::Error { seq, .. }) => self.error(found, seq),
+                Some(Facts::Error { about, seq }) => self.error(&about, seq, found, at),
                 _ => Decision::Ask,
             };
         }
@@ -332,8 +332,7 @@ impl<'a> Run<'a> {
     /// Has a packet follow its connection.
     fn follow(&mut self, flow: &Flow, found: Option<Entry>, at: usize) -> Decision {
         let Some(entry) = found else { return Decision::Ask };
-        let entry = if entry.is_stale(self.own.generation) { self.renew(entry, flow, at) } else { Some(entry) };
-        let Some(entry) = entry else { return Decision::Drop(Reason::Denied) };
+        let Some(entry) = self.present(entry, flow, self.sender, at) else { return Decision::Drop(Reason::Denied) };
         match self.rules.table.advance(entry, self.sender, &flow.transport(), self.now) {
             Verdict::Pass(_) => {
                 if flow.fragment.is_some() {
@@ -346,12 +345,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Decides about an ICMP error.
-    fn error(&self, found: Option<Entry>, seq: Option<u32>) -> Decision {
-        match found.filter(|entry| !entry.is_stale(self.own.generation)) {
-            Some(entry) if matches!(self.rules.table.related(entry, other(self.sender), seq), Verdict::Pass(_)) => {
-                Decision::Pass
-            }
+    /// Decides about an ICMP error. It quotes a packet that the other side has sent.
+    fn error(&mut self, about: &Flow, seq: Option<u32>, found: Option<Entry>, at: usize) -> Decision {
+        let sender = other(self.sender);
+        let Some(entry) = found else { return Decision::Drop(Reason::Invalid) };
+        let Some(entry) = self.present(entry, about, sender, at) else { return Decision::Drop(Reason::Denied) };
+        match self.rules.table.related(entry, sender, seq) {
+            Verdict::Pass(_) => Decision::Pass,
             _ => Decision::Drop(Reason::Invalid),
         }
     }
@@ -377,13 +377,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Has the present policy decide about a connection, as if its first packet came now. One that it
-    /// denies ends.
-    fn renew(&mut self, entry: Entry, flow: &Flow, at: usize) -> Option<Entry> {
+    /// Returns the connection of a packet that `sender` has sent, if the present policy allows it. If
+    /// another one has, the policy decides as if the first packet came now. A connection that it denies
+    /// ends.
+    fn present(&mut self, entry: Entry, flow: &Flow, sender: Side, at: usize) -> Option<Entry> {
+        if !entry.is_stale(self.own.generation) {
+            return Some(entry);
+        }
         let table = &self.rules.table;
         let opener = entry.direction().opener();
         let direction = if opener == Side::Local { Direction::Out } else { Direction::In };
-        let first = if opener == self.sender { *flow } else { flow.answer() };
+        let first = if opener == sender { *flow } else { flow.answer() };
         let key = first.policy_key(direction, false);
         let mut verdicts = [RuleIndex::default(); MAX_BATCH];
         self.own.policy.decide(direction, &[&key].into_iter().collect(), &mut verdicts);

@@ -43,7 +43,14 @@ struct Rig {
 fn settings(inbound: &[&str], outbound: &[&str], change: impl FnOnce(&mut FirewallSettings)) -> FirewallSettings {
     let group = Group::parse("g", inbound, outbound).expect("rules");
     let groups = PortGroups { groups: vec!["g".to_owned()], trusted: false, source_check: true };
-    let port = FirewallPort { name: "vm".to_owned(), index: VM, groups, share: PortShare::new(1000), macs: Vec::new() };
+    let port = FirewallPort {
+        name: "vm".to_owned(),
+        index: VM,
+        groups,
+        share: PortShare::new(1000),
+        macs: Vec::new(),
+        takes_bound: false,
+    };
     let mut settings = FirewallSettings {
         definitions: Definitions::new([group], []),
         ports: vec![port],
@@ -191,27 +198,50 @@ fn a_connection_that_a_new_policy_denies_ends_with_its_next_packet() {
     assert_eq!(rig.control.counts(VM).expect("a share").inbound, 1);
 }
 
+/// Returns a packet of ICMP with these bytes.
+fn icmp(src: Ipv4Addr, dst: Ipv4Addr, body: &[u8]) -> Vec<u8> {
+    let mut bytes = frame(src, dst, Transport::Udp { src_port: 0, dst_port: 0 }, body);
+    // In place of UDP: without its header.
+    bytes.drain(34..42);
+    bytes[14 + 9] = 1;
+    let total = u16::try_from(20 + body.len()).expect("short");
+    bytes[14 + 2..14 + 4].copy_from_slice(&total.to_be_bytes());
+    bytes
+}
+
+/// Returns a router's error about a packet.
+fn error(about: &[u8], to: Ipv4Addr) -> Vec<u8> {
+    let quoted = &about[14..about.len().min(14 + 28)];
+    icmp(Ipv4Addr::new(203, 0, 113, 1), to, &[&[3, 3, 0, 0, 0, 0, 0, 0][..], quoted].concat())
+}
+
 #[test]
 fn errors_pass_if_they_quote_a_packet_of_a_connection() {
     let mut rig = Rig::new(&[], &["udp 53 to any"]);
     let question = udp((OWN, 4000), (PEER, 53));
-    let error = |about: &[u8], to: Ipv4Addr| {
-        let quoted = &about[14..about.len().min(14 + 28)];
-        let body = [&[3, 3, 0, 0, 0, 0, 0, 0][..], quoted].concat();
-        let router = Ipv4Addr::new(203, 0, 113, 1);
-        let mut bytes = frame(router, to, Transport::Udp { src_port: 0, dst_port: 0 }, &body);
-        // ICMP in place of UDP: without its header.
-        bytes.drain(34..42);
-        bytes[14 + 9] = 1;
-        let total = u16::try_from(20 + body.len()).expect("short");
-        bytes[14 + 2..14 + 4].copy_from_slice(&total.to_be_bytes());
-        bytes
-    };
     assert!(!rig.gets(error(&question, OWN)), "nothing was asked");
     assert!(rig.sends(question.clone()));
     assert!(rig.gets(error(&question, OWN)));
     assert!(!rig.gets(error(&question, Ipv4Addr::new(10, 0, 0, 9))), "to another station");
     assert!(!rig.gets(error(&udp((OWN, 4001), (PEER, 53)), OWN)), "another packet");
+}
+
+/// The error may be the first packet of its connection behind a change of the policy.
+#[test]
+fn errors_about_connections_that_the_next_policy_allows_pass() {
+    let mut rig = Rig::new(&[], &["udp 53 to any", "icmp echo-request to any"]);
+    let packets = [udp((OWN, 4000), (PEER, 53)), icmp(OWN, PEER, &[8, 0, 0, 0, 0, 5, 0, 1])];
+    for packet in &packets {
+        assert!(rig.sends(packet.clone()));
+    }
+    rig.change(settings(&["udp 9 from any"], &["udp 53 to any", "icmp echo-request to any"], |_| ()));
+    for packet in &packets {
+        assert!(rig.gets(error(packet, OWN)));
+    }
+    rig.change(settings(&[], &["icmp echo-request to any"], |_| ()));
+    assert!(!rig.gets(error(&packets[0], OWN)), "its connection is denied now");
+    assert!(rig.gets(error(&packets[1], OWN)));
+    assert_eq!(rig.control.counts(VM).expect("a share").half_open_outbound, 1);
 }
 
 #[test]
@@ -301,25 +331,13 @@ fn a_batch_may_have_many_datagrams_in_fragments() {
 #[test]
 fn an_answer_of_icmp_begins_nothing() {
     let mut rig = Rig::new(&["icmp"], &[]);
-    let echo = |icmp_type, [src, dst]: [Ipv4Addr; 2]| {
-        let body = [icmp_type, 0, 0, 0, 0, 5, 0, 1];
-        let mut bytes = frame(src, dst, Transport::Udp { src_port: 0, dst_port: 0 }, &body);
-        bytes.drain(34..42);
-        bytes[14 + 9] = 1;
-        bytes[14 + 2..14 + 4].copy_from_slice(&28_u16.to_be_bytes());
-        bytes
-    };
+    let echo = |icmp_type, [src, dst]: [Ipv4Addr; 2]| icmp(src, dst, &[icmp_type, 0, 0, 0, 0, 5, 0, 1]);
     assert!(!rig.gets(echo(0, [PEER, OWN])), "an answer that nobody asked for");
     assert!(rig.gets(echo(8, [PEER, OWN])));
     let answer = echo(0, [OWN, PEER]);
     assert!(rig.sends(answer.clone()));
     // A router may send an error about the answer.
-    let quoted = [&[3, 1, 0, 0, 0, 0, 0, 0][..], &answer[14..]].concat();
-    let mut error = frame(PEER, OWN, Transport::Udp { src_port: 0, dst_port: 0 }, &quoted);
-    error.drain(34..42);
-    error[14 + 9] = 1;
-    error[14 + 2..14 + 4].copy_from_slice(&56_u16.to_be_bytes());
-    assert!(rig.gets(error));
+    assert!(rig.gets(error(&answer, OWN)));
     assert_eq!(rig.dropped(Reason::Invalid), 1);
 }
 

@@ -8,6 +8,7 @@ use super::*;
 struct Waiting {
     worker: Worker,
     control: FirewallControl,
+    rcu: Rcu,
     /// Packets of the port with groups, and of the other one.
     rings: [Arc<RingSource>; 2],
     outputs: [Arc<Narrow>; 2],
@@ -32,7 +33,7 @@ impl Waiting {
         arena.set_now(whole_seconds(cycles()));
         let waiter = Arc::new(EpollWaiter::new().unwrap());
         let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
-        Waiting { worker, control, rings, outputs, drops }
+        Waiting { worker, control, rcu, rings, outputs, drops }
     }
 
     /// Adds packets to the ring of a side, and runs turns until that ring has no packet that was not
@@ -109,6 +110,21 @@ fn a_packet_that_its_guest_has_changed_is_decided_anew() {
     assert_eq!(rig.dropped(Reason::Denied), 1);
     // The ticket of the packet before is still there, and good for that packet.
     assert_eq!(rig.send(0, vec![udp((OWN, 4000), (PEER, 53))], 9).len(), 1);
+}
+
+/// A server's answer that waits while its port stops being trusted is decided anew.
+#[test]
+fn a_ticket_is_void_when_other_ports_are_trusted() {
+    let trusting = |trusted: &[PortIndex]| settings(&[], &[], |settings| settings.trusted = trusted.to_vec());
+    let answer = || udp((PEER, 67), (OWN, 68));
+    for (trusted, passes) in [(&[OTHER][..], 1), (&[], 0)] {
+        let mut rig = Waiting::new(trusting(&[OTHER]), true);
+        assert!(rig.send(1, vec![answer()], 0).is_empty());
+        let next = FirewallControl::new(trusting(trusted), &rig.rcu, Level::detect()).expect("known groups");
+        next.commit(&rig.control);
+        assert_eq!(rig.turns(1, 9).len(), passes);
+        rig.control = next;
+    }
 }
 
 /// A frame to another station begins no connection. If it waits, its ticket is not for one to the port.
