@@ -130,6 +130,7 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
         groups: groups.clone(),
         share,
         macs: Vec::new(),
+        takes_bound: false,
     };
     let settings = FirewallSettings {
         definitions: Definitions::new([group], []),

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use straightline_graph::{LinkEvent, PortControl, TableEvent, newest_link_note};
+use straightline_nodes::{BindingTable, FirewallControl};
 use straightline_packet::IgnorePoison;
 use straightline_port::socket_file;
 use straightline_underlay::Underlay;
@@ -61,9 +62,29 @@ struct Watcher {
     note: u64,
     /// The underlays whose ports' links are up, each with the number of changes of that link.
     underlay_links: Vec<(Weak<Underlay>, u64)>,
+    /// The tables from which members of groups were taken last.
+    followed: Followed,
     refused_calls: u64,
     opener_runs: bool,
     maker_runs: bool,
+}
+
+/// Tables whose bindings make members of groups, as they were at a look.
+#[derive(Default)]
+struct Followed {
+    firewall: Weak<FirewallControl>,
+    /// The bindings of each bridge, with the number of their changes.
+    bindings: Vec<(Weak<BindingTable>, u64)>,
+}
+
+impl Followed {
+    fn is_of(&self, firewall: &Arc<FirewallControl>, bindings: &[Arc<BindingTable>]) -> bool {
+        self.firewall.as_ptr() == Arc::as_ptr(firewall)
+            && self.bindings.len() == bindings.len()
+            && self.bindings.iter().zip(bindings).all(|((known, changes), table)| {
+                known.as_ptr() == Arc::as_ptr(table) && *changes == table.bindings().lease_changes()
+            })
+    }
 }
 
 impl Watcher {
@@ -73,6 +94,7 @@ impl Watcher {
             looks: 0,
             note: newest_link_note(),
             underlay_links: Vec::new(),
+            followed: Followed::default(),
             refused_calls: 0,
             opener_runs: true,
             maker_runs: true,
@@ -84,6 +106,7 @@ impl Watcher {
         self.look_at_links(&now);
         self.look_at_tables(&now);
         self.look_at_underlay_links(&now);
+        self.look_at_bindings(&now);
         if self.looks.is_multiple_of(LOOKS_PER_SAMPLE) {
             self.sample_traffic(&now);
         }
@@ -151,6 +174,23 @@ impl Watcher {
                 self.running.events.add_limited(&source, SystemTime::now(), kind, message);
             }
         });
+    }
+
+    /// Has the groups of ports take the addresses that bindings tell, if these have changed.
+    fn look_at_bindings(&mut self, now: &Snapshot) {
+        let Some(firewall) = now.tables.get::<FirewallControl>("firewall", "ports") else { return };
+        let bridges = now.config.bridges.iter();
+        let bindings: Vec<_> = bridges.filter_map(|bridge| now.tables.get("bindings", &bridge.name)).collect();
+        if self.followed.is_of(&firewall, &bindings) {
+            return;
+        }
+        // Before the bindings are read: a change meanwhile is seen at the next look.
+        let followed =
+            bindings.iter().map(|table: &Arc<BindingTable>| (Arc::downgrade(table), table.bindings().lease_changes()));
+        self.followed = Followed { firewall: Arc::downgrade(&firewall), bindings: followed.collect() };
+        if let Err(error) = firewall.follow_bindings(bindings.iter().map(|table| &**table)) {
+            tracing::warn!("addresses of bindings are no members of groups: {error}");
+        }
     }
 
     /// Tells underlays that the links of their ports have come up, so that they probe and announce

@@ -140,10 +140,10 @@ fn check_members(draft: &Draft, report: &mut Findings<'_>) {
                     );
                     report.error(span, message);
                 }
-                Some(check) if check.ips.is_none() => {
+                Some(check) if check.ips.is_none() && !tells_addresses(draft, &port.name) => {
                     let message = format!(
-                        "{place}, but the port's addresses are known only after an answer of DHCP from a trusted port; \
-                         add allowed-ips if they are fixed"
+                        "{place}, but nothing tells the port's addresses; add allowed-ips, or give its bridge \
+                         neighbour-suppression = true, and trusted = true to the port of its DHCP server"
                     );
                     report.warn(span, message);
                 }
@@ -151,6 +151,16 @@ fn check_members(draft: &Draft, report: &mut Findings<'_>) {
             }
         }
     }
+}
+
+/// Returns whether bindings may tell the addresses of a port: from its bridge's DHCP server, or the file.
+fn tells_addresses(draft: &Draft, port: &str) -> bool {
+    let mut bridges = draft.bridges.iter().map(|(bridge, _)| bridge);
+    let bridge = bridges.find(|bridge| bridge.ports.iter().any(|member| member == port));
+    let is_trusted = |name: &String| draft.ports.iter().any(|(member, _)| member.name == *name && member.trusted);
+    bridge.is_some_and(|bridge| {
+        bridge.neighbour_suppression && (!bridge.bindings.is_empty() || bridge.ports.iter().any(is_trusted))
+    })
 }
 
 /// Warns of groups that no port has, and of sets that no rule names.

@@ -201,11 +201,13 @@ fn warnings_about_groups() {
     one("[group.web]", 9, "group \"web\" is in groups of no port");
     one("[set.s]\nprefixes = [\"10.0.0.1\"]", 9, "set \"s\" is in no rule");
     let checked = CHECKED.replace("allowed-ips", "allowed-macs = []\n#");
-    one(
-        &format!("{checked}groups = [\"web\"]\n[group.web]\nin = [\"any from group:web\"]"),
-        13,
-        "known only after an answer of DHCP",
-    );
+    let without_addresses = format!("{checked}groups = [\"web\"]\n[group.web]\nin = [\"any from group:web\"]");
+    one(&without_addresses, 13, "nothing tells the port's addresses");
+    let text =
+        ports(&fixture, &without_addresses).replace("[bridge.lan]", "[bridge.lan]\nneighbour-suppression = true");
+    let told = text.replace("[port.vm2]", "[port.vm2]\ntrusted = true");
+    let bound = text.replace("= true", "= true\nbindings = { \"10.0.0.5\" = \"52:54:00:00:00:01\" }");
+    assert_eq!([text, told, bound].map(|text| warnings(&text).len()), [1, 0, 0]);
     one(
         &format!("{CHECKED}groups = [\"web\"]\n[group.web]\nin = [\"tcp from any\", \"tcp 80 from 10.0.0.0/8\"]"),
         14,

@@ -1,5 +1,7 @@
 //! The control half of the firewall: the policies of all ports with groups, and their connections.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -8,14 +10,15 @@ use crossbeam_queue::ArrayQueue;
 use straightline_api::{EventKind, FirewallRule, Row};
 use straightline_conntrack::{Connection, Counts, PortShare, Secret, Settings, Table};
 use straightline_firewall::{
-    Definitions, Direction, Flow, Level, Policies, Policy, PolicyError, PortGroups, RuleIndex,
+    Definitions, Direction, Flow, Level, Policies, Policy, PolicyError, PortGroups, Prefix, RuleIndex,
 };
 use straightline_graph::clock::{cycles, whole_seconds};
 use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView};
 use straightline_packet::{self as packet, IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
 use straightline_wire::MacAddr;
 
-use crate::MacPrefix;
+use super::members::{self, BoundAddresses};
+use crate::{BindingTable, MacPrefix};
 
 /// Denials of a port that wait to become events. Further ones are only counted.
 const MOST_DENIALS: usize = 32;
@@ -51,6 +54,9 @@ pub struct FirewallPort {
     pub share: PortShare,
     /// The MAC addresses of its guest, if they are known. Frames to others begin no connection.
     pub macs: Vec<MacPrefix>,
+    /// The addresses that bindings tell for the port are members of its groups: its MAC address is
+    /// checked, and its IP addresses are not listed.
+    pub takes_bound: bool,
 }
 
 /// The rules of a port, as workers see them.
@@ -173,6 +179,8 @@ struct State {
     /// A successor has the rules: this one publishes nothing any more.
     is_replaced: bool,
     policies: Policies,
+    /// Addresses that bindings tell for ports ([`FirewallPort::takes_bound`]).
+    bound: BoundAddresses,
     ports: Vec<(PortIndex, PortRules)>,
     table: Arc<Table>,
     /// Number of the list of trusted ports.
@@ -208,14 +216,14 @@ impl FirewallControl {
     /// A group or set does not exist, or the rules are too many.
     pub fn new(settings: FirewallSettings, rcu: &Rcu, level: Level) -> Result<Self, PolicyError> {
         let mut policies = Policies::new(settings.definitions.clone(), level);
-        let ports = settings.ports.iter().map(|port| Ok((port.index, rules_of(port, &mut policies, None)?)));
-        let ports = ports.collect::<Result<Vec<_>, PolicyError>>()?;
+        let ports = rules_of_all(&settings, &mut policies, &[])?;
         let table = Table::new(settings.connections, secret(), &shares(&settings));
         let pickup = u32::try_from(settings.pickup.as_millis()).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
         let picks_up_until = (pickup > 0).then(|| now_ms().wrapping_add(pickup));
         let state = State {
             is_replaced: false,
             policies,
+            bound: BoundAddresses::new(),
             ports,
             table: Arc::new(table),
             trust: 0,
@@ -308,6 +316,52 @@ impl FirewallControl {
         self.rules().rules.swap(Some(Box::new(rules)));
     }
 
+    /// Takes the addresses that the bindings of bridges tell for their ports. They are members of the groups
+    /// of these ports. Only policies whose rules name such a group are compiled.
+    ///
+    /// # Errors
+    /// The rules would be too many. Then only listed addresses are members.
+    pub fn follow_bindings<'b>(&self, tables: impl IntoIterator<Item = &'b BindingTable>) -> Result<(), PolicyError> {
+        let mut bound = BoundAddresses::new();
+        tables.into_iter().for_each(|table| members::add_bound(&mut bound, &self.settings, table));
+        let mut state = self.lock();
+        if state.is_replaced || state.bound == bound {
+            return Ok(());
+        }
+        let compiled = self.compile(&mut state, bound);
+        self.publish(&state);
+        compiled
+    }
+
+    /// Returns the addresses of each group's ports, by the name of the group.
+    #[must_use]
+    pub fn members(&self) -> BTreeMap<String, Vec<Prefix>> {
+        self.lock().policies.definitions().members.clone()
+    }
+
+    /// Returns the addresses that bindings tell for a port, as far as they are members of its groups.
+    #[must_use]
+    pub fn bound_addresses(&self, port: PortIndex) -> Vec<IpAddr> {
+        self.lock().bound.get(&port).into_iter().flatten().copied().collect()
+    }
+
+    /// Compiles the policies that are not as before. If the rules would be too many, the addresses of
+    /// bindings are no members.
+    fn compile(&self, state: &mut State, bound: BoundAddresses) -> Result<(), PolicyError> {
+        state.policies.replace(members::with_bound(&self.settings, &bound));
+        state.bound = bound;
+        let mut ports = rules_of_all(&self.settings, &mut state.policies, &state.ports);
+        let error = ports.as_ref().err().cloned();
+        if error.is_some() {
+            state.policies.replace(self.settings.definitions.clone());
+            ports = rules_of_all(&self.settings, &mut state.policies, &state.ports);
+        }
+        // Without rules, nothing passes.
+        state.ports = ports.unwrap_or_default();
+        state.policies.forget_unused();
+        error.map_or(Ok(()), Err)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
     }
@@ -351,6 +405,17 @@ impl FirewallControl {
     }
 }
 
+/// Returns the rules of all ports. `before` has those in force.
+fn rules_of_all(
+    settings: &FirewallSettings,
+    policies: &mut Policies,
+    before: &[(PortIndex, PortRules)],
+) -> Result<Vec<(PortIndex, PortRules)>, PolicyError> {
+    let known = |index| before.iter().find(|(known, _)| *known == index).map(|(_, rules)| rules);
+    let rules = settings.ports.iter().map(|port| Ok((port.index, rules_of(port, policies, known(port.index))?)));
+    rules.collect()
+}
+
 /// Returns the rules of a port. They are those of `before` while its policy stays the same.
 fn rules_of(
     port: &FirewallPort,
@@ -385,16 +450,19 @@ impl NodeControl for FirewallControl {
         let mut state = self.lock();
         let mut old = before.lock();
         old.is_replaced = true;
-        let mut policies = old.policies.clone();
-        policies.replace(self.settings.definitions.clone());
-        let known = |index| old.ports.iter().find(|(known, _)| *known == index).map(|(_, rules)| rules);
-        let ports = self.settings.ports.iter();
-        let ports = ports.map(|port| Ok((port.index, rules_of(port, &mut policies, known(port.index))?)));
-        // It was possible in `new`, with the same definitions.
-        if let Ok(ports) = ports.collect::<Result<Vec<_>, PolicyError>>() {
-            (state.ports, state.policies) = (ports, policies);
-        }
-        state.policies.forget_unused();
+        state.policies = old.policies.clone();
+        state.ports.clone_from(&old.ports);
+        // Ports have the places of others after some changes.
+        let stays = |index: PortIndex| {
+            let name = |settings: &FirewallSettings| {
+                settings.ports.iter().find(|port| port.index == index).map(|port| port.name.clone())
+            };
+            name(&self.settings) == name(&before.settings)
+        };
+        let bound = old.bound.iter().filter(|(index, _)| stays(**index));
+        let bound = bound.map(|(index, addresses)| (*index, addresses.clone())).collect();
+        // It was possible in `new`, without these addresses.
+        let _ = self.compile(&mut state, bound);
         state.table = Arc::new(old.table.successor(self.settings.connections, &shares(&self.settings)));
         state.picks_up_until = old.picks_up_until;
         let is_same = self.settings.trusted == before.settings.trusted;

@@ -21,6 +21,7 @@
 
 mod control;
 mod facts;
+mod members;
 mod plain;
 mod quoted;
 mod run;

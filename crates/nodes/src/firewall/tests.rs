@@ -18,6 +18,7 @@ use straightline_wire::{MacAddr, vlan};
 use proptest::prelude::*;
 
 mod again;
+mod members;
 
 use super::facts::Facts;
 use super::*;

@@ -148,6 +148,21 @@ impl FlowControl {
         self.lock().connections.as_ref()?.counts(ct::SHARE)
     }
 
+    /// Looks at the connections. The opener of each is the port that has begun it; its address is the
+    /// remote one of the key, and its zone the VLAN.
+    pub fn for_each_connection(&self, look: impl FnMut(conntrack::Connection)) {
+        let table = self.lock().connections.clone();
+        if let Some(table) = table {
+            table.connections(ct::SHARE, whole_seconds(cycles()).wrapping_mul(1000)).for_each(look);
+        }
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn settings(&self) -> &FlowSettings {
+        &self.settings
+    }
+
     /// Looks at the counters of a meter.
     pub fn meter<R>(&self, number: u32, look: impl FnOnce(&RateStats) -> R) -> Option<R> {
         self.lock().meters.stats(number).map(look)

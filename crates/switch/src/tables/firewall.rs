@@ -17,7 +17,8 @@ pub(super) fn settings(config: &Config, plan: &Plan) -> Option<FirewallSettings>
         let groups = port.port_groups()?;
         let share = PortShare::new(port.connections);
         let macs = source_check(port).map_or_else(Vec::new, |check| check.macs());
-        Some(FirewallPort { name: port.name.clone(), index: index(at), groups, share, macs })
+        let takes_bound = port.source_check.as_ref().is_some_and(|check| check.ips.is_none());
+        Some(FirewallPort { name: port.name.clone(), index: index(at), groups, share, macs, takes_bound })
     });
     let ports: Vec<_> = ports.collect();
     if ports.is_empty() {

@@ -16,7 +16,9 @@
 //! | `known` | sequences on which both once differed |
 //! | `scan` | a port scanner, and a browser |
 //! | `guests` | Linux guests with groups |
+//! | `dhcp` | a member of a group by a DHCP server and its client |
 
+mod dhcp;
 mod exchange;
 mod guests;
 mod kernel;
@@ -100,6 +102,7 @@ pub(super) fn tests() -> Vec<Test> {
         Test::new("firewall_nftables", &[Need::Nftables], agrees),
         Test::new("firewall_nftables_timeouts", &[Need::Nftables], timeouts_agree),
         Test::new("firewall_scan", &[Need::Nmap], scan::scan),
+        Test::new("firewall_dhcp", &[Need::Nmap, Need::Nat], dhcp::lease),
         Test::new("firewall_guests", &[Need::Uml(2)], guests::exchange),
     ])
 }
