@@ -46,7 +46,7 @@ pub mod table {
     pub use crate::commands::drops::text as drops;
     pub use crate::commands::events::{event, text as events};
     pub use crate::commands::fdb::text as fdb;
-    pub use crate::commands::firewall::{explanation_text as explanation, groups_text as groups};
+    pub use crate::commands::firewall::{explanation_text as explanation, groups_text as groups, sets_text as sets};
     pub use crate::commands::neighbours::text as neighbours;
     pub use crate::commands::networks::{entries_changed, remotes, stations};
     pub use crate::commands::ports::{one_line_each as ports_short, text as ports};

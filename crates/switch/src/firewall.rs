@@ -1,20 +1,21 @@
 //! Requests about the groups of ports.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_conntrack as conntrack;
-use straightline_firewall::{Direction, Flow, Rule, profiles};
-use straightline_nodes::{FirewallControl, IpPrefix};
+use straightline_firewall::{Direction, Flow, Prefix, Rule, Set, known_sets, profiles};
+use straightline_nodes::{FirewallControl, FlowControl, IpPrefix};
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::IpProtocol;
 
 use crate::Switch;
 use crate::api::{
-    Connection, ConnectionShare, ConnectionUse, Connections, ConnectionsRequest, Decision, ErrorCode, EventKind,
-    ExplainRequest, Explanation, GroupRules, Groups, GroupsOfPort, JoinedKind, PortGroups, Refusal, SetGroupRequest,
-    SetGroupsRequest,
+    AddressSet, Connection, ConnectionShare, ConnectionUse, Connections, ConnectionsRequest, Decision, ErrorCode,
+    EventKind, ExplainRequest, Explanation, GroupRules, Groups, GroupsOfPort, JoinedKind, PortGroups, Refusal,
+    SetGroupRequest, SetGroupsRequest, Sets, SetsRequest,
 };
 use crate::config::{Group, PortConfig, is_name};
 use crate::dynamic_port::{ClientGroups, DesiredConfig};
@@ -30,7 +31,7 @@ impl Snapshot {
         let flow: Flow = packet.parse().map_err(|error| refused(format!("packet {packet:?}: {error}")))?;
         let own = self.decision(&control, port, &flow);
         let mut decisions = vec![own.ok_or_else(|| no_groups(port))?];
-        if let Some((name, mirrored)) = self.other_end(port, &flow)
+        if let Some((name, mirrored)) = self.other_end(&control, port, &flow)
             && let Some(other) = self.decision(&control, &name, &mirrored)
         {
             // The sender decides first.
@@ -51,25 +52,57 @@ impl Snapshot {
     }
 
     /// Returns the port with groups that has the remote address of a flow, and the flow as it sees it.
-    fn other_end(&self, port: &str, flow: &Flow) -> Option<(String, Flow)> {
+    fn other_end(&self, control: &FirewallControl, port: &str, flow: &Flow) -> Option<(String, Flow)> {
         let remote = flow.remote?;
         let own = self.config.ports.iter().find(|known| known.name == port)?;
-        let address = |port: &PortConfig| -> Option<Vec<IpPrefix>> { port.source_check.as_ref()?.ips.clone() };
-        let has = |ips: &[IpPrefix], ip: IpAddr| ips.iter().any(|prefix| prefix.contains(ip));
-        let other = self.config.ports.iter().find(|known| {
-            known.name != port && !known.groups.is_empty() && address(known).is_some_and(|ips| has(&ips, remote))
-        })?;
+        let others = self.config.ports.iter().filter(|known| known.name != port && !known.groups.is_empty());
+        let is_remote = |prefix: IpPrefix| prefix.contains(remote);
+        let mut others = others.filter(|known| self.ips_of(control, known).into_iter().any(is_remote));
+        let other = others.next()?;
         // The address of the port itself, of the same version.
         let same = |ip: &IpAddr| ip.is_ipv4() == remote.is_ipv4();
-        let ip = address(own)?.iter().map(IpPrefix::address).find(same)?;
+        let ip = self.ips_of(control, own).iter().map(IpPrefix::address).find(same)?;
         let direction = if flow.direction == Direction::Out { Direction::In } else { Direction::Out };
         Some((other.name.clone(), Flow { direction, remote: Some(ip), from_trusted: own.trusted, ..*flow }))
+    }
+
+    /// Returns the addresses of a port with a source check: those that are listed, or bound to it.
+    fn ips_of(&self, control: &FirewallControl, port: &PortConfig) -> Vec<IpPrefix> {
+        let Some(check) = &port.source_check else { return Vec::new() };
+        let bound = || self.index(&port.name).map(|index| control.bound_addresses(index)).unwrap_or_default();
+        check.ips.clone().unwrap_or_else(|| bound().into_iter().map(IpPrefix::exact).collect())
+    }
+
+    /// Returns the sets of the switch, and the addresses of groups, as rules name them.
+    pub(crate) fn sets(&self, request: &SetsRequest) -> Result<Sets, Refusal> {
+        let prefixes = |all: &[Prefix]| all.iter().map(Prefix::to_string).collect();
+        let set = |set: &Set, owner: &str| AddressSet {
+            name: format!("set:{}", set.name),
+            owner: owner.to_owned(),
+            prefixes: prefixes(&set.prefixes),
+        };
+        let mut sets: Vec<_> = self.config.sets.iter().map(|known| set(&known.named(), "file")).collect();
+        sets.extend(known_sets().iter().map(|known| set(known, "switch")));
+        let control = self.tables.get::<FirewallControl>("firewall", "ports");
+        let groups = control.map(|control| control.members()).unwrap_or_default();
+        sets.extend(groups.iter().map(|(name, members)| AddressSet {
+            name: format!("group:{name}"),
+            owner: owner_of(self.client_groups.groups.contains(name), is_profile(name)),
+            prefixes: prefixes(members),
+        }));
+        if let Some(name) = &request.name {
+            sets.retain(|set| set.name == *name || set.name.strip_prefix("set:") == Some(name));
+            if sets.is_empty() {
+                let error = format!("no such set {name:?}; `straightline firewall sets` shows all");
+                return Err(Refusal::new(ErrorCode::Refused, error).about(name));
+            }
+        }
+        Ok(Sets { sets })
     }
 
     /// Returns the groups of the switch, and of its ports.
     pub(crate) fn all_groups(&self) -> Groups {
         let ClientGroups { groups: of_clients, ports: ports_of_clients } = &self.client_groups;
-        let owner = |is_of_client: bool| if is_of_client { "api" } else { "file" }.to_owned();
         let with_rules = |group: &Group, owner: String| {
             let texts = |rules: &[Rule]| rules.iter().map(Rule::to_string).collect();
             GroupRules {
@@ -79,13 +112,14 @@ impl Snapshot {
                 outbound: texts(&group.outbound),
             }
         };
-        let own = self.config.groups.iter().map(|group| with_rules(group, owner(of_clients.contains(&group.name))));
+        let own =
+            self.config.groups.iter().map(|group| with_rules(group, owner_of(of_clients.contains(&group.name), false)));
         let is_used = |profile: &&Group| self.config.ports.iter().any(|port| port.groups.contains(&profile.name));
-        let profiles = profiles().iter().filter(is_used).map(|profile| with_rules(profile, "switch".to_owned()));
+        let profiles = profiles().iter().filter(is_used).map(|profile| with_rules(profile, owner_of(false, true)));
         let with_groups = self.config.ports.iter().filter(|port| !port.groups.is_empty());
         let ports = with_groups.map(|port| GroupsOfPort {
             port: port.name.clone(),
-            owner: owner(ports_of_clients.contains(&port.name)),
+            owner: owner_of(ports_of_clients.contains(&port.name), false),
             groups: port.groups.clone(),
         });
         Groups { groups: own.chain(profiles).collect(), ports: ports.collect() }
@@ -93,7 +127,10 @@ impl Snapshot {
 
     /// Returns the connections of ports with groups.
     pub(crate) fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {
-        let ConnectionsRequest { port, limit } = request;
+        let ConnectionsRequest { port, bridge, limit } = request;
+        if let Some(bridge) = bridge {
+            return self.connections_of_flows(bridge, port.as_deref(), *limit);
+        }
         if let Some(port) = port {
             self.firewall(port)?;
         }
@@ -109,12 +146,39 @@ impl Snapshot {
             let Some(counts) = control.counts(known.index) else { continue };
             let used = used(&counts, known.share.connections);
             answer.total += used.connections;
-            answer.shares.push(ConnectionShare { port: known.name.clone(), used });
+            answer.shares.push(ConnectionShare { port: known.name.clone(), bridge: None, used });
             let space = limit.saturating_sub(answer.connections.len());
             control.connections(known.index, |connections| {
                 answer.connections.extend(connections.take(space).map(|(found, rule)| row(&known.name, &found, rule)));
             });
         }
+        Ok(answer)
+    }
+
+    /// Returns the connections of a bridge's flows, or those of them that a port has begun.
+    fn connections_of_flows(&self, bridge: &str, port: Option<&str>, limit: u32) -> Result<Connections, Refusal> {
+        let refused = |error: String| Refusal::new(ErrorCode::Refused, error).about(bridge);
+        let of_port = port.map(|port| Ok(self.plan.ports[self.place_of(port)?].slot)).transpose()?;
+        let control = self.tables.get::<FlowControl>("flows", bridge);
+        let control = control.ok_or_else(|| refused(format!("no bridge {bridge:?} with flows")))?;
+        let Some(counts) = control.connections() else {
+            return Err(refused(format!("no flow of bridge {bridge:?} searches for connections: add one with `ct`")));
+        };
+        let used = used(&counts, control.settings().connections.most);
+        let names = control.settings().ports.iter();
+        let names: HashMap<u16, &str> = names.map(|(name, index)| (index.0, name.as_str())).collect();
+        let limit = limit.min(ConnectionsRequest::MOST).saturating_as::<usize>();
+        let mut answer = Connections::default();
+        control.for_each_connection(|found| {
+            if of_port.is_some_and(|of_port| of_port != found.opener) {
+                return;
+            }
+            answer.total += 1;
+            if answer.connections.len() < limit {
+                answer.connections.push(flow_row(bridge, names.get(&found.opener).copied().unwrap_or(""), &found));
+            }
+        });
+        answer.shares.push(ConnectionShare { port: String::new(), bridge: Some(bridge.to_owned()), used });
         Ok(answer)
     }
 
@@ -190,8 +254,7 @@ impl Switch {
     pub fn set_group(&self, request: &SetGroupRequest) -> Result<(), Refusal> {
         let SetGroupRequest { name, inbound, outbound, delete } = request;
         let refused = |error: String| Refusal::new(ErrorCode::Refused, error).about(name);
-        let is_profile = profiles().iter().any(|profile| profile.name == *name);
-        if !is_name(name) || is_profile {
+        if !is_name(name) || is_profile(name) {
             let error =
                 format!("group {name:?}: not a name of a group; use 1 to 32 of A-Z a-z 0-9 _ . -, and no profile's");
             return Err(refused(error));
@@ -261,7 +324,44 @@ fn row(port: &str, found: &conntrack::Connection, rule: String) -> Connection {
         state: found.state.name().to_owned(),
         rule,
         idle_s: f64::from(found.idle) / 1000.0,
+        bridge: None,
+        zone: None,
     }
+}
+
+/// Returns a connection of a bridge's flows as the API shows it: its port has begun it.
+fn flow_row(bridge: &str, port: &str, found: &conntrack::Connection) -> Connection {
+    // Its key has the side that opened it as the remote one.
+    let (remote, local) = ends(found);
+    Connection {
+        port: port.to_owned(),
+        direction: "out".to_owned(),
+        protocol: protocol(found.key.protocol()),
+        local,
+        remote,
+        vlan: 0,
+        state: found.state.name().to_owned(),
+        rule: String::new(),
+        idle_s: f64::from(found.idle) / 1000.0,
+        bridge: Some(bridge.to_owned()),
+        zone: Some(found.key.vlan()),
+    }
+}
+
+/// Returns the owner of a group, or of a port's groups.
+fn owner_of(is_of_client: bool, is_of_switch: bool) -> String {
+    let owner = if is_of_switch {
+        "switch"
+    } else if is_of_client {
+        "api"
+    } else {
+        "file"
+    };
+    owner.to_owned()
+}
+
+fn is_profile(name: &str) -> bool {
+    profiles().iter().any(|profile| profile.name == name)
 }
 
 /// Returns both ends with their ports. A query of ICMP has its identifier at the end that asks.

@@ -20,9 +20,9 @@ use crate::api::{
     API_VERSION, Addresses, Bindings, BindingsRequest, BridgeMoves, Cleared, Connections, ConnectionsRequest, Device,
     DownReason, DropCount, Drops, Events, ExplainRequest, Explanation, Fdb, FlowTrace, Flows, FlowsRequest, Groups,
     History, JoinedKind, Link, Meters, MetersRequest, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans,
-    Ports, Privileges, Queue, QueuePairs, Refusal, Remotes, RemotesRequest, RingKind, Row, Runtime, RxMode, Source,
-    Stations, StationsRequest, Status, Stream, Table, TableRequest, Tables, TraceFlow, Tunnel, VlanRole, Worker,
-    since_epoch,
+    Ports, Privileges, Queue, QueuePairs, Refusal, Remotes, RemotesRequest, RingKind, Row, Runtime, RxMode, Sets,
+    SetsRequest, Source, Stations, StationsRequest, Status, Stream, Table, TableRequest, Tables, TraceFlow, Tunnel,
+    VlanRole, Worker, since_epoch,
 };
 use crate::config::{Config, Mechanism, NumaNodes, PortConfig, PortNetwork, PortRate, TunnelSettings, rate_text};
 use crate::config_file::AppliedFile;
@@ -178,6 +178,10 @@ impl Source for Running {
 
     fn groups(&self) -> Groups {
         self.now().all_groups()
+    }
+
+    fn sets(&self, request: &SetsRequest) -> Result<Sets, Refusal> {
+        self.now().sets(request)
     }
 
     fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {

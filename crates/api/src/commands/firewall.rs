@@ -118,6 +118,51 @@ pub fn groups_text(answer: &Groups) -> String {
     groups.render("") + &ports
 }
 
+/// The arguments of the request `sets`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SetsRequest {
+    /// The name of a set, or `group:NAME` for the addresses of a group; without it all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// The answer to `sets`: the addresses that the names in rules mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Sets {
+    /// The sets of the file, those that each switch has, and the groups whose ports have addresses.
+    pub sets: Vec<AddressSet>,
+}
+
+/// The addresses of a set or of a group's ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AddressSet {
+    /// The name, as rules name it: `set:NAME` or `group:NAME`.
+    pub name: String,
+    /// `file`; `api`: a client has set the group; `switch`: each switch has it.
+    pub owner: String,
+    /// The addresses as prefixes.
+    pub prefixes: Vec<String>,
+}
+
+/// Renders the answer to `sets`.
+#[must_use]
+pub fn sets_text(answer: &Sets) -> String {
+    let mut rows = Grid::new(&["<name", "<owner", "<prefix"]);
+    for AddressSet { name, owner, prefixes } in &answer.sets {
+        let mut head = [name.clone(), owner.clone()];
+        let none = "none".to_owned();
+        let shown = if prefixes.is_empty() { std::slice::from_ref(&none) } else { prefixes };
+        for prefix in shown {
+            let [name, owner] = std::mem::take(&mut head);
+            rows.row([name, owner, prefix.clone()]);
+        }
+    }
+    rows.render("")
+}
+
 /// The arguments of the request `set-groups`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -155,6 +200,11 @@ pub struct ConnectionsRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "command-line", arg(value_name = "PORT", help = "Name of the port; default: all ports"))]
     pub port: Option<String>,
+    /// A bridge: the connections that its flows have committed, instead of those of groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "command-line", arg(long, value_name = "BRIDGE"))]
+    #[cfg_attr(feature = "command-line", arg(help = "Show the connections of a bridge's flows (`ct`) instead"))]
+    pub bridge: Option<String>,
     /// The most connections of the answer.
     #[serde(default = "ConnectionsRequest::default_limit")]
     #[cfg_attr(feature = "command-line", arg(long, value_name = "N", default_value_t = Self::default_limit()))]
@@ -164,7 +214,7 @@ pub struct ConnectionsRequest {
 
 impl Default for ConnectionsRequest {
     fn default() -> Self {
-        ConnectionsRequest { port: None, limit: Self::default_limit() }
+        ConnectionsRequest { port: None, bridge: None, limit: Self::default_limit() }
     }
 }
 
@@ -181,7 +231,7 @@ impl ConnectionsRequest {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Connections {
-    /// The ports with groups, and the use of their shares.
+    /// The ports with groups, and the use of their shares. Of flows: the bridge.
     pub shares: Vec<ConnectionShare>,
     /// The connections, by port.
     pub connections: Vec<Connection>,
@@ -193,8 +243,11 @@ pub struct Connections {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConnectionShare {
-    /// The port.
+    /// The port; empty for a bridge.
     pub port: String,
+    /// The bridge, whose flows share its connections; none for a port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<String>,
     /// The use of its share.
     #[serde(flatten)]
     pub used: ConnectionUse,
@@ -218,7 +271,8 @@ pub struct ConnectionUse {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Connection {
-    /// The port, whose groups have allowed the connection.
+    /// The port, whose groups have allowed the connection. Of flows: the port that has begun it; empty if
+    /// it has left the bridge.
     pub port: String,
     /// `out` or `in`: who began it.
     pub direction: String,
@@ -233,10 +287,16 @@ pub struct Connection {
     pub vlan: u16,
     /// The state, in the words of `conntrack`.
     pub state: String,
-    /// The group and the rule that have allowed it.
+    /// The group and the rule that have allowed it; empty for one of flows.
     pub rule: String,
     /// Seconds since the last packet.
     pub idle_s: f64,
+    /// The bridge whose flows have committed it; none for a connection of groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<String>,
+    /// The zone of flows (`ct(zone=N)`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<u16>,
 }
 
 /// Renders the answer to `connections`.
@@ -245,19 +305,23 @@ pub(super) fn connections_text(answer: &Connections) -> String {
     if answer.shares.is_empty() {
         return "no port has groups\n".to_owned();
     }
-    let mut shares = Grid::new(&["<port", ">connections", ">share", ">refused", ">evicted"]);
-    for ConnectionShare { port, used } in &answer.shares {
+    let is_of_flows = answer.shares.iter().any(|share| share.bridge.is_some());
+    let owner = if is_of_flows { "<bridge" } else { "<port" };
+    let mut shares = Grid::new(&[owner, ">connections", ">share", ">refused", ">evicted"]);
+    for ConnectionShare { port, bridge, used } in &answer.shares {
         let ConnectionUse { connections, most, refused, evicted } = used;
-        shares.row([port.clone(), connections.to_string(), most.to_string(), refused.to_string(), evicted.to_string()]);
+        let name = bridge.as_ref().unwrap_or(port);
+        shares.row([name.clone(), connections.to_string(), most.to_string(), refused.to_string(), evicted.to_string()]);
     }
     let mut text = shares.render("");
     if answer.connections.is_empty() {
         return text;
     }
-    let header = ["<port", "<protocol", "<local", "<", "<remote", "<state", ">idle", "<rule"];
+    let last = if is_of_flows { ">zone" } else { "<rule" };
+    let header = ["<port", "<protocol", "<local", "<", "<remote", "<state", ">idle", last];
     let mut rows = Grid::new(&header);
     for connection in &answer.connections {
-        let Connection { port, direction, protocol, local, remote, state, rule, idle_s, .. } = connection;
+        let Connection { port, direction, protocol, local, remote, state, rule, idle_s, zone, .. } = connection;
         let arrow = if direction == "out" { "->" } else { "<-" };
         rows.row([
             port.clone(),
@@ -267,7 +331,7 @@ pub(super) fn connections_text(answer: &Connections) -> String {
             remote.clone(),
             state.clone(),
             format!("{idle_s:.0} s"),
-            rule.clone(),
+            zone.map_or_else(|| rule.clone(), |zone| zone.to_string()),
         ]);
     }
     text.push('\n');
@@ -277,4 +341,36 @@ pub(super) fn connections_text(answer: &Connections) -> String {
         let _ = writeln!(text, "and {more} more: --limit shows more, a port's name only its own");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_flows_have_a_zone_in_place_of_a_rule() {
+        let used = ConnectionUse { connections: 2, most: 1000, ..ConnectionUse::default() };
+        let connection = Connection {
+            port: "vm1".to_owned(),
+            direction: "out".to_owned(),
+            protocol: "udp".to_owned(),
+            local: "10.0.0.1:9".to_owned(),
+            remote: "10.0.0.2:53".to_owned(),
+            state: "UNREPLIED".to_owned(),
+            bridge: Some("lan".to_owned()),
+            zone: Some(7),
+            ..Connection::default()
+        };
+        let share = ConnectionShare { bridge: Some("lan".to_owned()), used, ..ConnectionShare::default() };
+        let answer = Connections { shares: vec![share], connections: vec![connection], total: 2 };
+        let expected = "\
+bridge  connections  share  refused  evicted
+lan               2   1000        0        0
+
+port  protocol  local           remote       state      idle  zone
+vm1   udp       10.0.0.1:9  ->  10.0.0.2:53  UNREPLIED   0 s     7
+and 1 more: --limit shows more, a port's name only its own
+";
+        assert_eq!(connections_text(&answer), expected);
+    }
 }

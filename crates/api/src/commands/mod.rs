@@ -47,8 +47,8 @@ pub use drops::{DropCount, Drops};
 pub use events::{Event, EventKind, Events, EventsRequest};
 pub use fdb::{Fdb, FdbEntry, RemoteEntry};
 pub use firewall::{
-    Connection, ConnectionShare, ConnectionUse, Connections, ConnectionsRequest, Decision, ExplainRequest, Explanation,
-    GroupRules, Groups, GroupsOfPort, SetGroupRequest, SetGroupsRequest,
+    AddressSet, Connection, ConnectionShare, ConnectionUse, Connections, ConnectionsRequest, Decision, ExplainRequest,
+    Explanation, GroupRules, Groups, GroupsOfPort, SetGroupRequest, SetGroupsRequest, Sets, SetsRequest,
 };
 pub use flows::{
     ChangeFlows, ChangeMeter, Flow, FlowLines, FlowMeter, FlowTrace, Flows, FlowsChanged, FlowsRequest, Meters,
@@ -313,13 +313,22 @@ commands! {
         help: "Show the groups, their rules and owners, and the ports that have them",
     }
 
-    /// Asks for the connections of ports with groups.
+    /// Asks for the addresses of sets and of groups.
+    Sets(SetsRequest) {
+        word: "sets",
+        right: Read,
+        arguments: "its argument \"name\" (a set, or \"group:NAME\") is optional",
+        answer: Sets,
+        help: "Show the prefixes of sets, and the addresses of groups",
+    }
+
+    /// Asks for the connections of ports with groups, or of a bridge's flows.
     Connections(ConnectionsRequest) {
         word: "connections",
         right: Operate,
-        arguments: "its arguments \"port\" (a name) and \"limit\" (a number of connections) are optional",
+        arguments: "its arguments \"port\" and \"bridge\" (names) and \"limit\" (a number of connections) are optional",
         answer: Connections,
-        help: "Show the connections of ports with groups, and their shares",
+        help: "Show the connections of ports with groups or of a bridge's flows, and their shares",
         prints: firewall::connections_text,
     }
 

@@ -22,6 +22,14 @@ pub(crate) enum Firewall {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Print the prefixes of sets, and the addresses of groups
+    Sets {
+        /// Name of a set, or group:NAME; default: all
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// Set the groups of a port that has none in the file, until the switch ends
     Set {
         /// Name of the port

@@ -1,6 +1,6 @@
 //! `straightline firewall`: the groups of a running switch.
 
-use straightline_api::{self as api, ExplainRequest, Request, SetGroupRequest, SetGroupsRequest, table};
+use straightline_api::{self as api, ExplainRequest, Request, SetGroupRequest, SetGroupsRequest, SetsRequest, table};
 
 use super::query::print;
 use crate::cli::{Asking, Firewall};
@@ -15,6 +15,10 @@ pub(crate) fn execute(firewall: &Firewall) -> anyhow::Result<()> {
         Firewall::List { asking } => {
             let json = api::send(&asking.api, &Request::Groups)?;
             print(asking, &json, |json| Ok(table::groups(&serde_json::from_str(json)?)))
+        }
+        Firewall::Sets { name, asking } => {
+            let json = api::send(&asking.api, &Request::Sets(SetsRequest { name: name.clone() }))?;
+            print(asking, &json, |json| Ok(table::sets(&serde_json::from_str(json)?)))
         }
         Firewall::Set { port, groups, asking } => {
             let request = SetGroupsRequest { port: port.clone(), groups: groups.clone() };

@@ -63,7 +63,9 @@ fn tcp(is_back: bool, port: u16, flags: Flags, [seq, ack]: [u32; 2]) -> Vec<u8> 
 fn groups_decide_and_are_explained_as_the_page_says() {
     let fixture = Fixture::new();
     let [config, sandbox] = &blocks("toml")[..] else { panic!("other blocks") };
-    let [start, explain, look, reload, commands, list, delete] = &blocks("sh")[..] else { panic!("other commands") };
+    let [start, explain, look, reload, commands, list, sets, delete] = &blocks("sh")[..] else {
+        panic!("other commands")
+    };
     fs::write(fixture.path("sandbox.toml"), sandbox).unwrap();
     execute(&fixture, "straightline check sandbox.toml");
     fs::write(fixture.path("firewall.toml"), config).unwrap();
@@ -105,5 +107,6 @@ fn groups_decide_and_are_explained_as_the_page_says() {
     assert!(!shown.contains("192.0.2.7"), "{shown}");
     assert_eq!(execute(&fixture, commands), "group ssh: set\nuplink: ssh\n");
     assert_eq!(execute(&fixture, list), *printed("group  owner"));
+    assert_eq!(execute(&fixture, sets), *printed("name       owner"));
     assert_eq!(execute(&fixture, delete), "uplink: no groups: all its packets pass\ngroup ssh: deleted\n");
 }

@@ -79,10 +79,19 @@ pub trait Source: Send + Sync {
     fn groups(&self) -> Groups {
         Groups::default()
     }
-    /// Returns the connections of ports with groups. A source that has none returns nothing.
+    /// Returns the addresses of sets and of groups. A source that has none returns nothing.
     ///
     /// # Errors
-    /// There is no such port, or it has no groups.
+    /// There is no such set.
+    fn sets(&self, request: &SetsRequest) -> Result<Sets, Refusal> {
+        let _ = request;
+        Ok(Sets::default())
+    }
+    /// Returns the connections of ports with groups, or of a bridge's flows. A source that has none returns
+    /// nothing.
+    ///
+    /// # Errors
+    /// There is no such port or bridge, or it has no groups or flows.
     fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {
         let _ = request;
         Ok(Connections::default())
@@ -340,6 +349,7 @@ impl RequestHandler {
             Request::TraceFlow(request) => good(source.trace_flow(request)?),
             Request::Explain(request) => good(source.explain(request)?),
             Request::Groups => good(source.groups()),
+            Request::Sets(request) => good(source.sets(request)?),
             Request::Connections(request) => good(source.connections(request)?),
             Request::SetGroups(request) => {
                 self.control()?.set_groups(request)?;

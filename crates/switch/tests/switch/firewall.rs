@@ -2,11 +2,13 @@
 
 use std::net::Ipv4Addr;
 
-use straightline_config::{Config, Group, NativeVlan, PortRules, PortVlans, VlanRole};
+use straightline_config::{
+    BridgeConfig, Config, FlowsConfig, Group, MacPrefix, NativeVlan, PortRules, PortVlans, SourceCheckConfig, VlanRole,
+};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{
-    ConnectionsRequest, EventKind, ExplainRequest, SetGroupRequest, SetGroupsRequest, Stream, TraceAction, TraceLine,
-    TraceRequest,
+    Connection, ConnectionsRequest, EventKind, ExplainRequest, SetGroupRequest, SetGroupsRequest, SetsRequest, Stream,
+    TraceAction, TraceLine, TraceRequest,
 };
 use straightline_testing::{BROADCAST, Rig, bridge, mac, nothing, patch, rig, send, take, wait_event, wait_until};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
@@ -78,7 +80,11 @@ fn a_bridge_floods_to_ports_whose_groups_allow_it() {
     expect(&mut guests, 1, &udp([1, 53], [0, 10]), &[]);
     rig.wait_drops(1, "denied", 2);
     expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
-    let connections = rig.switch.source().connections(&ConnectionsRequest { port: None, limit: 10 }).expect("some");
+    let connections = rig
+        .switch
+        .source()
+        .connections(&ConnectionsRequest { limit: 10, ..ConnectionsRequest::default() })
+        .expect("some");
     let [connection] = &connections.connections[..] else { panic!("{connections:?}") };
     assert_eq!((&*connection.local, &*connection.remote), ("10.0.0.2:53", "10.0.0.1:9"));
     assert_eq!((&*connection.direction, &*connection.rule), ("in", "g1:in:1"));
@@ -216,6 +222,96 @@ fn clients_set_groups_of_ports_that_have_none_in_the_file() {
     set("p1", &[]).expect("no groups");
     expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
     rig.switch.set_group(&delete).expect("nobody has it");
+}
+
+/// A server's answer that gives a guest an address, for some seconds.
+fn lease(to: usize, ip: Ipv4Addr, seconds: u8) -> Vec<u8> {
+    let client = mac(u8::try_from(to).expect("few ports") + 1);
+    let mut message = vec![0; 240];
+    message[..3].copy_from_slice(&[2, 1, 6]);
+    message[16..20].copy_from_slice(&ip.octets());
+    message[28..34].copy_from_slice(&client.0);
+    message[236..].copy_from_slice(&[99, 130, 83, 99]);
+    message.extend_from_slice(&[53, 1, 5, 51, 4, 0, 0, 0, seconds, 255]);
+    let transport = Transport::Udp { src_port: 67, dst_port: 68 };
+    let payload_len = message.len().try_into().expect("short");
+    let net = Net::v4([10, 0, 0, 200].into(), ip);
+    let headers = Frame { src: mac(9), dst: client, tags: [None; vlan::MAX_TAGS], net, transport, payload_len };
+    let mut bytes = vec![0; headers.headers_len()];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    [bytes, message].concat()
+}
+
+#[test]
+fn a_lease_makes_a_port_a_member_of_its_groups() {
+    let groups: &[(usize, &[&str], &[&str])] = &[(1, &[], &["udp 53,54 to any"]), (2, &["udp 53 from group:g1"], &[])];
+    let rig = rig(PORTS, |config| {
+        config.bridges.push(BridgeConfig { neighbour_suppression: true, ..bridge(PORTS) });
+        config.ports[0].trusted = true;
+        config.ports[1].source_check = Some(SourceCheckConfig { macs: vec![MacPrefix::exact(mac(2))], ips: None });
+        with_groups(config, groups);
+    });
+    let mut guests = guests(&rig);
+    let decides = |allowed: bool| {
+        let request = ExplainRequest { port: "p2".to_owned(), packet: "udp from 10.0.0.2 port 53".to_owned() };
+        wait_until("the group has other members", || {
+            let decisions = rig.switch.source().explain(&request).expect("a decision").decisions;
+            decisions.last().expect("one").allowed == allowed
+        });
+    };
+    expect(&mut guests, 1, &udp([1, 9], [2, 53]), &[0]);
+    rig.wait_drops(2, "denied", 1);
+    // A guest is no server.
+    send(&mut guests[2], &lease(1, ip(1), 60));
+    rig.wait_drops(2, "denied", 2);
+    expect(&mut guests, 0, &lease(1, ip(1), 60), &[1]);
+    decides(true);
+    expect(&mut guests, 1, &udp([1, 9], [2, 53]), &[0, 2]);
+    let sets = rig.switch.source().sets(&SetsRequest { name: Some("group:g1".to_owned()) }).expect("a group");
+    assert_eq!(sets.sets[0].prefixes, ["10.0.0.2"]);
+    // At both ends, by the addresses of leases.
+    let request = ExplainRequest { port: "p1".to_owned(), packet: "udp to 10.0.0.3 port 53".to_owned() };
+    assert_eq!(rig.switch.source().explain(&request).expect("a decision").decisions.len(), 1);
+
+    // A reload keeps the member: no connection waits for the next lease.
+    let mut config = rig.switch.config();
+    with_groups(&mut config, &[(1, &[], &["udp 53 to any"]), (2, &["udp 53 from group:g1"], &[])]);
+    rig.switch.reload(&config).expect("a good configuration");
+    expect(&mut guests, 1, &udp([1, 10], [2, 53]), &[0, 2]);
+    // The end of the lease ends its connections.
+    expect(&mut guests, 0, &lease(1, ip(1), 1), &[1]);
+    decides(false);
+    expect(&mut guests, 1, &udp([1, 10], [2, 53]), &[0]);
+}
+
+#[test]
+fn connections_of_flows_are_listed_with_their_port_and_zone() {
+    let rig = rig(PORTS, |config| {
+        let lines = ["udp,in_port=p0,actions=ct(commit,zone=7),normal", "udp,actions=ct(commit),normal"];
+        let flows = FlowsConfig { lines: lines.map(str::to_owned).to_vec(), ..FlowsConfig::default() };
+        config.bridges.push(BridgeConfig { flows: Some(flows), connections: 1000, ..bridge(PORTS) });
+    });
+    let mut guests = guests(&rig);
+    let ask = |port: Option<&str>, bridge: &str| {
+        let port = port.map(str::to_owned);
+        let request = ConnectionsRequest { port, bridge: Some(bridge.to_owned()), ..ConnectionsRequest::default() };
+        rig.switch.source().connections(&request)
+    };
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
+    expect(&mut guests, 2, &udp([2, 9], [1, 53]), &[0, 1]);
+    let mut all = ask(None, "lan").expect("connections");
+    all.connections.sort_by(|one, other| one.port.cmp(&other.port));
+    let seen = |c: &Connection| (c.port.clone(), c.local.clone(), c.remote.clone(), c.zone, c.state.clone());
+    let row = |port: &str, from: &str, zone| {
+        (port.to_owned(), from.to_owned(), "10.0.0.2:53".to_owned(), Some(zone), "UNREPLIED".to_owned())
+    };
+    let [first, second] = [row("p0", "10.0.0.1:9", 7), row("p2", "10.0.0.3:9", 0)];
+    assert_eq!(all.connections.iter().map(seen).collect::<Vec<_>>(), [first, second.clone()]);
+    assert_eq!((all.total, all.shares[0].used.connections, all.shares[0].used.most), (2, 2, 1000));
+    let of_port = ask(Some("p2"), "lan").expect("connections");
+    assert_eq!((of_port.total, of_port.connections.iter().map(seen).collect::<Vec<_>>()), (1, vec![second]));
+    let error = ask(None, "other").expect_err("no such bridge").error;
+    assert!(error.contains("no bridge \"other\" with flows"), "{error}");
 }
 
 /// Returns the rules that a trace names: the port, whether it allows the packet, and its text.
