@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use straightline_api::{BridgeMoves, Drops, Event, Neighbours, Port, Row, Runtime, Status};
+use straightline_api::{BridgeMoves, Drops, Event, Groups, Neighbours, Port, Row, Runtime, Status};
 
 /// A fact, or the reason why it is not known.
 pub type Fact<T> = Result<T, Unknown>;
@@ -129,6 +129,8 @@ pub struct SwitchFacts {
     pub ports_before: Vec<Port>,
     /// The answer to `drops` after the interval.
     pub drops: Drops,
+    /// The answer to `groups`.
+    pub groups: Groups,
     /// The bridges with `snooping`.
     pub snooping: Vec<SnoopedBridge>,
     /// The kept events, oldest first.

@@ -1,8 +1,8 @@
-//! Groups of ports: ports that have been left out, and full shares of connections.
+//! Groups of ports: ports and groups that have been left out, and full shares of connections.
 
 use std::collections::BTreeMap;
 
-use straightline_api::ConnectionUse;
+use straightline_api::{ConnectionUse, Groups};
 
 use super::{Check, CheckOutcome};
 use crate::facts::Facts;
@@ -55,6 +55,23 @@ fn groups(facts: &Facts, outcome: &mut CheckOutcome) {
         } else {
             outcome.pass();
         }
+    }
+    groups_of_nobody(&switch.groups, outcome);
+}
+
+/// Warns of groups of clients that no port has. Of those in the file, the check of the file warns.
+fn groups_of_nobody(groups: &Groups, outcome: &mut CheckOutcome) {
+    let of_clients = groups.groups.iter().filter(|group| group.owner == "api");
+    for group in of_clients.filter(|group| !groups.ports.iter().any(|port| port.groups.contains(&group.name))) {
+        outcome.warn(
+            format!("group {} of a client is in groups of no port", group.name),
+            "its rules decide nothing",
+            format!(
+                "give it to a port with `straightline firewall set`, or delete it with `straightline firewall group {} \
+                 --delete`",
+                group.name
+            ),
+        );
     }
 }
 

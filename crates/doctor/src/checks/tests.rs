@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
-    Addresses, BridgeMoves, ConfigurationFile, ConnectionUse, Device, DownReason, Drops, GroupMember, Joined,
-    JoinedKind, Link, MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port,
-    PortGroups, PortNodes, PortRate, PortVlans, Privileges, Queue, QueuePairs, Row, Runtime, Status, Tunnel, VlanRole,
-    Worker,
+    Addresses, BridgeMoves, ConfigurationFile, ConnectionUse, Device, DownReason, Drops, GroupMember, GroupRules,
+    Groups, GroupsOfPort, Joined, JoinedKind, Link, MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress,
+    Packets, PathMtu, Port, PortGroups, PortNodes, PortRate, PortVlans, Privileges, Queue, QueuePairs, Row, Runtime,
+    Status, Tunnel, VlanRole, Worker,
 };
 
 mod harmless;
@@ -208,6 +208,10 @@ fn healthy() -> Facts {
             neighbours: Neighbours { neighbours: vec![hop], addresses: vec![own] },
             ports_before: ports.iter().map(|facts| facts.port.clone()).collect(),
             drops: Drops::default(),
+            groups: Groups {
+                groups: vec![group("web", "file"), group("ssh", "api")],
+                ports: vec![GroupsOfPort { groups: vec!["ssh".to_owned()], ..GroupsOfPort::default() }],
+            },
             snooping: vec![SnoopedBridge {
                 bridge: "lan".to_owned(),
                 rows: vec![querier(10, "IGMP"), member("239.1.1.1")],
@@ -227,6 +231,10 @@ fn healthy() -> Facts {
             denials: Ok(Some(Vec::new())),
         },
     }
+}
+
+fn group(name: &str, owner: &str) -> GroupRules {
+    GroupRules { name: name.to_owned(), owner: owner.to_owned(), ..GroupRules::default() }
 }
 
 /// Returns the row of a querier behind the first port.

@@ -44,6 +44,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "raise `burst` to 1000 bytes or more",
     ),
     ("groups", |facts| facts.ports[0].port.groups = None, Warn, "name its `groups`"),
+    ("groups", |facts| switch(facts).groups.ports.clear(), Warn, "firewall group ssh --delete"),
     (
         "groups",
         |facts| facts.ports[0].port.groups.as_mut().unwrap().used.connections = 950,
