@@ -1,17 +1,24 @@
 //! A call of the firewall's node: its packets are read, looked up and decided.
+//!
+//! | file | contents |
+//! |---|---|
+//! | this one | the packets of a call, and those that follow their connections |
+//! | `rules` | packets that rules decide about |
+//! | `fragments` | fragments, behind all others |
+
+mod fragments;
+mod rules;
 
 use std::ops::Range;
 
-use straightline_classify::{Column, Keys};
-use straightline_conntrack::{
-    self as conntrack, Entry, Key, Opened, Opening, Refusal, Side, Tracked, Transport, Verdict,
-};
-use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER, Verdicts};
+use straightline_classify::Keys;
+use straightline_conntrack::{Entry, Key, Side, Tracked, Transport, Verdict};
+use straightline_firewall::{Direction, RuleIndex, Verdicts};
 use straightline_graph::Departs;
 use straightline_packet::{self as packet, Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
-use straightline_wire::{EtherType, IpProtocol};
+use straightline_wire::IpProtocol;
 
-use super::control::{Denial, PortRules, Rules};
+use super::control::{PortRules, Rules};
 use super::facts::{Facts, Flow, Fragment};
 use super::plain;
 use crate::tickets::Tickets;
@@ -355,220 +362,11 @@ impl<'a> Run<'a> {
             _ => Decision::Drop(Reason::Invalid),
         }
     }
-
-    /// Notes a packet of a connection that passes, if it is the first fragment of a datagram.
-    fn first_fragment(&self, flow: &Flow, entry: Entry, from: PortIndex) -> Decision {
-        let Some(place) = flow.fragment else { return Decision::Pass };
-        let key = flow.fragments_key(self.port.0, self.sender, &place);
-        let fragment = place.noted(self.sender, from.0);
-        match self.rules.table.first_fragment(&key, &fragment, Some(place.header.into()), Some(entry), self.now) {
-            Ok(()) => Decision::Pass,
-            Err(_) => Decision::Drop(Reason::FragmentRefused),
-        }
-    }
-
-    /// Decides about a fragment behind the first one, which has no ports.
-    fn next_fragment(&self, flow: &Flow, place: &Fragment, from: PortIndex) -> Decision {
-        let key = flow.fragments_key(self.port.0, self.sender, place);
-        match self.rules.table.next_fragment(&key, &place.noted(self.sender, from.0), self.now) {
-            Ok(Some(entry)) if !entry.is_stale(self.own.generation) => Decision::Pass,
-            Ok(_) => Decision::Drop(Reason::Denied),
-            Err(_) => Decision::Drop(Reason::FragmentRefused),
-        }
-    }
-
-    /// Returns the connection of a packet that `sender` has sent, if the present policy allows it. If
-    /// another one has, the policy decides as if the first packet came now. A connection that it denies
-    /// ends.
-    fn present(&mut self, entry: Entry, flow: &Flow, sender: Side, at: usize) -> Option<Entry> {
-        if !entry.is_stale(self.own.generation) {
-            return Some(entry);
-        }
-        let table = &self.rules.table;
-        let opener = entry.direction().opener();
-        let direction = if opener == Side::Local { Direction::Out } else { Direction::In };
-        let first = if opener == sender { *flow } else { flow.answer() };
-        let key = first.policy_key(direction, false);
-        let mut verdicts = [RuleIndex::default(); MAX_BATCH];
-        self.own.policy.decide(direction, &[&key].into_iter().collect(), &mut verdicts);
-        let rule = verdicts[0];
-        self.own.notes.count(rule);
-        if self.own.policy.rule(rule).begins_connections() {
-            return table.renew(entry, self.own.generation, rule.0);
-        }
-        table.end(entry);
-        self.work.ended.push((at, rule));
-        None
-    }
-
-    /// Asks the rules about all other packets, in their order.
-    fn ask(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        let Work { facts, decisions, asking, columns, verdicts, fragments, .. } = &mut *self.work;
-        asking.clear();
-        columns.clear();
-        for (at, &id) in batch.ids().iter().enumerate() {
-            if decisions[at] != Decision::Ask {
-                continue;
-            }
-            let is_trusted = self.rules.is_trusted(packets.port(id));
-            let key = match facts[at].get_or_insert_with(|| Facts::of(packets, id)) {
-                Facts::Packet(flow) | Facts::Single(flow) => flow.policy_key(self.direction, is_trusted),
-                Facts::Frame(ether_type) => frame_key(*ether_type, is_trusted),
-                Facts::LaterFragment { .. } => {
-                    fragments.push((at, None));
-                    continue;
-                }
-                Facts::Error { .. } | Facts::Damaged => {
-                    decisions[at] = Decision::Drop(Reason::Hidden);
-                    continue;
-                }
-            };
-            asking.push(at);
-            columns.push(&key);
-        }
-        if !asking.is_empty() {
-            self.own.policy.decide(self.direction, columns, verdicts);
-        }
-        for nth in 0..self.work.asking.len() {
-            let at = self.work.asking[nth];
-            let rule = self.work.verdicts[nth];
-            let id = batch.ids()[at];
-            self.work.decisions[at] = self.decided(rule, at, packets, id);
-        }
-    }
-
-    /// Decides about fragments, in their order: a datagram that is complete makes place for the next.
-    #[cold]
-    fn follow_fragments(&mut self, packets: &Packets<'_>, batch: &Batch) {
-        let Work { fragments, .. } = &mut *self.work;
-        fragments.sort_unstable_by_key(|(at, _)| *at);
-        for nth in 0..self.work.fragments.len() {
-            let (at, entry) = self.work.fragments[nth];
-            let from = packets.port(batch.ids()[at]);
-            self.work.decisions[at] = match (&self.work.facts[at], entry) {
-                (Some(Facts::Packet(flow)), Some(entry)) => self.first_fragment(flow, entry, from),
-                (Some(Facts::LaterFragment { flow, fragment }), None) => self.next_fragment(flow, fragment, from),
-                _ => Decision::Drop(Reason::Denied),
-            };
-        }
-    }
-
-    /// Decides about a packet of a rule.
-    fn decided(&mut self, rule: RuleIndex, at: usize, packets: &Packets<'_>, id: PacketId) -> Decision {
-        let policy_rule = self.own.policy.rule(rule);
-        let facts = self.work.facts[at].unwrap_or(Facts::Damaged);
-        self.own.notes.count(rule);
-        if policy_rule.log || !policy_rule.allows() {
-            self.note(rule, &facts);
-        }
-        if !policy_rule.allows() {
-            return Decision::Drop(Reason::Denied);
-        }
-        match facts {
-            // One to another station, which was flooded, takes no space of this port.
-            Facts::Packet(_) if self.direction == Direction::In && !self.own.is_addressed(packets.head(id)) => {
-                Decision::Pass
-            }
-            Facts::Packet(flow) if policy_rule.begins_connections() => match self.open(&flow, rule, packets.port(id)) {
-                Ok(entry) => {
-                    if flow.fragment.is_some() {
-                        self.work.fragments.push((at, Some(entry)));
-                    }
-                    Decision::Pass
-                }
-                Err(reason) => Decision::Drop(reason),
-            },
-            _ => Decision::Pass,
-        }
-    }
-
-    /// Opens a connection that a rule allows.
-    fn open(&self, flow: &Flow, rule: RuleIndex, from: PortIndex) -> Result<Entry, Reason> {
-        if flow.query.is_some_and(|query| !query.is_question) {
-            // An answer without its question begins nothing.
-            return Err(Reason::Invalid);
-        }
-        let table = &self.rules.table;
-        let key = flow.key(self.port.0, self.sender);
-        let (direction, opener) = match self.direction {
-            Direction::Out => (conntrack::Direction::Outbound, 0),
-            Direction::In => (conntrack::Direction::Inbound, from.0),
-        };
-        let transport = flow.transport();
-        let opening = Opening {
-            direction,
-            opener,
-            generation: self.own.generation,
-            rule: rule.0,
-            packet: &transport,
-            pickup: self.rules.picks_up(self.now),
-        };
-        match table.open(&key, &opening, self.now) {
-            Ok(Opened::New(entry)) => Ok(entry),
-            // A packet before it in the batch has opened the connection, or another worker.
-            Ok(Opened::Known(entry)) => match table.advance(entry, self.sender, &transport, self.now) {
-                Verdict::Pass(_) => Ok(entry),
-                Verdict::Invalid(_) | Verdict::Reopen | Verdict::Gone => Err(Reason::Invalid),
-            },
-            Err(Refusal::Invalid(_)) => Err(Reason::Invalid),
-            Err(Refusal::Full(_) | Refusal::NoShare) => Err(Reason::ConnectionsFull),
-        }
-    }
-
-    /// Notes a packet for an event, if its flow was not noted in this second.
-    fn note(&mut self, rule: RuleIndex, facts: &Facts) {
-        let flow = match facts {
-            Facts::Packet(flow) | Facts::Single(flow) => Some(flow),
-            _ => None,
-        };
-        let hash = flow.map_or(0, Flow::hash);
-        let mark = u64::from(hash) << 32 | u64::from(self.now | 1);
-        let recent = &mut self.work.recent[hash as usize % RECENT];
-        if *recent == mark {
-            return;
-        }
-        *recent = mark;
-        let packet = flow.map(|flow| flow.in_words(self.direction));
-        self.own.notes.note(Denial { rule, packet, direction: self.direction });
-    }
 }
 
 fn other(side: Side) -> Side {
     match side {
         Side::Local => Side::Remote,
         Side::Remote => Side::Local,
-    }
-}
-
-/// Returns the key of a frame that is no IP packet.
-fn frame_key(ether_type: EtherType, is_trusted: bool) -> straightline_classify::Key {
-    let key = straightline_classify::Key::default();
-    key.with(Column::EtherType, ether_type.0.into()).with(TRUSTED_SENDER, u32::from(is_trusted))
-}
-
-impl Flow {
-    /// Returns the key of a packet for rules of this direction.
-    fn policy_key(&self, direction: Direction, is_trusted: bool) -> straightline_classify::Key {
-        self.in_words_of(direction, is_trusted).key()
-    }
-
-    /// Returns the packet in words.
-    fn in_words(&self, direction: Direction) -> firewall::Flow {
-        self.in_words_of(direction, false)
-    }
-
-    fn in_words_of(&self, direction: Direction, from_trusted: bool) -> firewall::Flow {
-        let remote = if direction == Direction::Out { self.dst } else { self.src };
-        firewall::Flow {
-            direction,
-            ether_type: if self.is_ipv6 { EtherType::IPV6.0 } else { EtherType::IPV4.0 },
-            remote: Some(self.address(remote)),
-            protocol: self.protocol,
-            source_port: self.src_port,
-            port: self.dst_port,
-            icmp: (self.icmp[0], self.icmp[1]),
-            hops: self.hops,
-            from_trusted,
-        }
     }
 }

@@ -103,9 +103,11 @@ impl Waiting {
             self.worker.turn();
         }
         let got: Vec<_> = self.ports.iter().map(|port| port.take()).collect();
-        let has = |got: &Vec<Carried>, frame: &Vec<u8>| got.iter().any(|packet| packet.bytes == *frame);
-        let way = |frame| (1..).zip(&got).find(|(_, got)| has(got, frame)).map(|(port, _)| port);
-        frames.iter().map(way).collect()
+        let port_of = |frame: &Vec<u8>| {
+            let mut ports = (1..).zip(&got);
+            ports.find(|(_, packets)| packets.iter().any(|packet| packet.bytes == *frame)).map(|(port, _)| port)
+        };
+        frames.iter().map(port_of).collect()
     }
 }
 
