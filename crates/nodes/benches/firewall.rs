@@ -8,7 +8,7 @@
 //! | row | groups at | packets |
 //! |---|---|---|
 //! | bridge | no port | of 1000 flows |
-//! | udp, tcp | the sender | of as many known connections as the row says |
+//! | udp, tcp | the sender | data of as many connections as the row says, whose both sides have spoken |
 //! | both ends | sender and receiver | of 1000 known connections of TCP |
 //! | new | the sender | each begins a connection of TCP, beside a policy of as many rules as the row says |
 //! | denied | the sender | none is allowed |
@@ -19,7 +19,7 @@ mod rows;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use straightline_conntrack::{PortShare, Settings as ConnectionSettings};
@@ -31,7 +31,7 @@ use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 
-use rows::{BATCH, BURST, INPUTS, Row};
+use rows::{BURST, INPUTS, Row};
 
 /// Turns of a round. A round yields one value.
 const TURNS: usize = 160;
@@ -41,45 +41,98 @@ const ROUNDS: u32 = 30;
 /// The packets of a row.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    template: [u8; 60],
+    transport: Transport,
     /// Flows after which the first one comes again.
     flows: u32,
 }
 
-impl Load {
-    fn new(transport: Transport, flows: u32) -> Self {
-        let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
-        let net = Net::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 1));
-        let frame = Frame { src: mac(1), dst: mac(2), tags: [None, None], net, transport, payload_len: 0 };
-        let mut template = [0; 60];
-        let frame = Frame { payload_len: u16::try_from(60 - frame.headers_len()).unwrap_or(0), ..frame };
-        frame.emit(&mut template, Checksum::Complete { payload_sum: 0 }).expect("space for the headers");
-        Load { template, flows }
-    }
+/// Bytes of a packet, and those of TCP's data in it.
+const BYTES: usize = 60;
+const DATA: u32 = 6;
 
-    /// Returns a packet of a flow: flows differ in their remote address, in its last two bytes, and in
-    /// the source port.
-    fn packet(&self, flow: u32) -> [u8; 60] {
-        let mut packet = self.template;
+/// What all flows send before others follow: both sides of a connection speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    Open,
+    Answer,
+    Confirm,
+    /// An answer whose window is scaled.
+    Widen,
+    /// Data from the side that has opened, one packet after the other.
+    #[default]
+    Data,
+}
+
+impl Load {
+    /// Returns a packet of a flow, of one side: flows differ in their remote address, in its last two
+    /// bytes, and in the source port. `pass` counts the packets of each flow.
+    fn packet(&self, step: Step, flow: u32, pass: u32) -> [u8; BYTES] {
         // Not one after the other: neighbours would be neighbours in tables.
         let [a, b, c, d] = flow.wrapping_mul(0x9e37_79b1).to_be_bytes();
-        packet[32..34].copy_from_slice(&[a, b]);
-        packet[34..36].copy_from_slice(&[c | 0x80, d]);
-        packet
+        let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+        let (own, remote) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, a, b));
+        let (port, remote_port) = (u16::from_be_bytes([c | 0x80, d]), 5000);
+        let is_answer = matches!(step, Step::Answer | Step::Widen);
+        let ends = |one, other| if is_answer { (other, one) } else { (one, other) };
+        let (src_port, dst_port) = ends(port, remote_port);
+        let transport = match self.transport {
+            Transport::Tcp { flags, .. } => {
+                let flags = match step {
+                    Step::Open => Flags::SYN,
+                    Step::Answer => Flags(Flags::SYN.0 | Flags::ACK.0),
+                    Step::Confirm | Step::Widen => Flags::ACK,
+                    Step::Data => flags,
+                };
+                let sent = if matches!(step, Step::Open | Step::Answer) { 0 } else { 1 };
+                let (seq, ack) = if is_answer { (2000 + sent, 1001) } else { (1000 + sent, 2001) };
+                Transport::Tcp { src_port, dst_port, seq: seq + pass * DATA, ack, flags, window: 0xffff }
+            }
+            _ => Transport::Udp { src_port, dst_port },
+        };
+        let (src, dst) = if is_answer { (mac(2), mac(1)) } else { (mac(1), mac(2)) };
+        let net = if is_answer { Net::v4(remote, own) } else { Net::v4(own, remote) };
+        let frame = Frame { src, dst, tags: [None, None], net, transport, payload_len: 0 };
+        let spare = u16::try_from(BYTES - frame.headers_len()).unwrap_or(0);
+        let has_data = step == Step::Data || matches!(self.transport, Transport::Udp { .. });
+        let mut bytes = [0; BYTES];
+        let frame = Frame { payload_len: if has_data { spare } else { 0 }, ..frame };
+        frame.emit(&mut bytes, Checksum::Complete { payload_sum: 0 }).expect("space for the headers");
+        if matches!(step, Step::Open | Step::Answer) && matches!(self.transport, Transport::Tcp { .. }) {
+            scale(&mut bytes);
+        }
+        bytes
     }
+}
+
+/// Adds the greatest window scale to a SYN. The checksum of TCP is wrong then: nobody looks at it.
+fn scale(bytes: &mut [u8; BYTES]) {
+    bytes[16..18].copy_from_slice(&44_u16.to_be_bytes());
+    bytes[46] = 6 << 4;
+    bytes[54..58].copy_from_slice(&[1, 3, 3, 14]);
 }
 
 const UDP: Transport = Transport::Udp { src_port: 1, dst_port: 5000 };
 
 fn tcp(flags: Flags) -> Transport {
-    Transport::Tcp { src_port: 1, dst_port: 5000, seq: 1000, ack: 2000, flags, window: 8192 }
+    Transport::Tcp { src_port: 1, dst_port: 5000, seq: 0, ack: 0, flags, window: 0xffff }
 }
+
+/// What the sources of a row send now.
+#[derive(Debug, Default)]
+struct Script {
+    step: AtomicU8,
+    /// Packets that were sent in this step.
+    at: AtomicU32,
+}
+
+const STEPS: [Step; 5] = [Step::Open, Step::Answer, Step::Confirm, Step::Widen, Step::Data];
 
 /// A port that receives packets of one flow after the other.
 #[derive(Debug)]
 struct Source {
+    index: PortIndex,
     load: Load,
-    at: Arc<AtomicU32>,
+    script: Arc<Script>,
 }
 
 impl Port for Source {
@@ -88,13 +141,22 @@ impl Port for Source {
     }
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
-        let mut at = self.at.load(Ordering::Relaxed);
-        for _ in 0..max.min(BURST) {
-            let Some(id) = turn.accept_owned(PortIndex(0), &self.load.packet(at)) else { break };
-            into.push(id);
-            at = (at + 1) % self.load.flows;
+        let step = STEPS[usize::from(self.script.step.load(Ordering::Relaxed)) % STEPS.len()];
+        if matches!(step, Step::Answer | Step::Widen) != (self.index == PortIndex(1)) {
+            return;
         }
-        self.at.store(at, Ordering::Relaxed);
+        let mut at = self.script.at.load(Ordering::Relaxed);
+        let most = if step == Step::Data { u32::MAX } else { self.load.flows };
+        for _ in 0..max.min(BURST) {
+            if at == most {
+                break;
+            }
+            let (flow, pass) = (at % self.load.flows, at / self.load.flows);
+            let Some(id) = turn.accept_owned(self.index, &self.load.packet(step, flow, pass)) else { break };
+            into.push(id);
+            at += 1;
+        }
+        self.script.at.store(at, Ordering::Relaxed);
     }
 
     fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
@@ -145,32 +207,45 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
 
 /// Returns a row with groups of these rules at the sender, and at the receiver if it has some, with as
 /// many connections as its second member says. One sender may take less than a half of a receiver's.
-fn row(name: impl Into<String>, load: Load, sender: Option<(&[String], u32)>, has_receiver: bool) -> Row {
+/// Both sides of each flow have spoken if it is `known`.
+fn row(
+    name: impl Into<String>,
+    load: Load,
+    sender: Option<(&[String], u32)>,
+    has_receiver: bool,
+    is_known: bool,
+) -> Row {
     let rcu = Rcu::new();
     let mut graph = Graph::new();
     let mut edges = rows::outputs(&mut graph);
     let control = sender.map(|(rules, connections)| control(&rcu, rules, connections));
-    if let Some(control) = control.as_ref().filter(|_| has_receiver) {
-        let node = Firewall::new(control, PortIndex(1), Direction::In, false);
-        edges[1] = graph.node("groups-in", Box::new(node), &[edges[1]]);
+    let groups = |graph: &mut Graph, port, direction, to| match &control {
+        Some(control) if port == 0 || has_receiver => {
+            let name = if direction == Direction::In { "groups-in" } else { "groups-out" };
+            graph.node(name, Box::new(Firewall::new(control, PortIndex(port), direction, false)), &[to])
+        }
+        _ => to,
+    };
+    for port in [0, 1] {
+        edges[usize::from(port)] = groups(&mut graph, port, Direction::In, edges[usize::from(port)]);
     }
-    let mut first = graph.node("bridge", Box::new(rows::bridge(false).node(1)), &edges);
-    if let Some(control) = &control {
-        let node = Firewall::new(control, PortIndex(0), Direction::Out, false);
-        first = graph.node("groups-out", Box::new(node), &[first]);
-    }
-    let at = Arc::new(AtomicU32::new(0));
+    let bridge = graph.node("bridge", Box::new(rows::bridge(false).node(1)), &edges);
+    let [first, second] = [0, 1].map(|port| groups(&mut graph, port, Direction::Out, bridge));
+    let script = Arc::<Script>::default();
+    let source = |index| Arc::new(Source { index: PortIndex(index), load, script: Arc::clone(&script) });
     for _ in 0..INPUTS {
-        graph.input(Arc::new(Source { load, at: Arc::clone(&at) }), first);
+        graph.input(source(0), first);
     }
-    Row::new(name, graph, rcu.reader())
-}
-
-/// Has each flow of a row pass once.
-fn warm(mut row: Row, flows: u32) -> Row {
-    let mut packets = 0;
-    while packets < flows as usize + BATCH {
-        packets += row.worker.turn();
+    if is_known {
+        graph.input(source(1), second);
+    }
+    let mut row = Row::new(name, graph, rcu.reader());
+    for (nth, step) in (0..).zip(STEPS) {
+        script.step.store(nth, Ordering::Relaxed);
+        script.at.store(0, Ordering::Relaxed);
+        while is_known && step != Step::Data && script.at.load(Ordering::Relaxed) < load.flows {
+            row.worker.turn();
+        }
     }
     assert_eq!(row.dropped(), 0, "{}", row.name);
     row
@@ -179,24 +254,25 @@ fn warm(mut row: Row, flows: u32) -> Row {
 fn main() {
     let is_bench = std::env::args().any(|word| word == "--bench");
     let (rounds, turns, most) = if is_bench { (ROUNDS, TURNS, 1_000_000) } else { (1, 2, 2000) };
-    let ack = tcp(Flags::ACK);
+    let data = tcp(Flags::ACK);
     let few = rules(100);
     let many = rules(if is_bench { 10_000 } else { 200 });
     let none = ["deny any to any".to_owned()];
     // Each packet is that of another flow.
-    let syns = Load::new(tcp(Flags::SYN), u32::MAX);
+    let syns = Load { transport: tcp(Flags::SYN), flows: u32::MAX };
+    let datagrams = Load { transport: UDP, flows: 1000 };
     let known = |name: &str, transport, flows: u32, both| {
-        warm(row(format!("{name} {flows}"), Load::new(transport, flows), Some((&few, 4 * flows)), both), flows)
+        row(format!("{name} {flows}"), Load { transport, flows }, Some((&few, 4 * flows)), both, true)
     };
     let mut rows = vec![
-        warm(row("bridge", Load::new(UDP, 1000), None, false), 1000),
+        row("bridge", datagrams, None, false, true),
         known("udp", UDP, 1000, false),
-        known("tcp", ack, 1000, false),
-        known("tcp, both ends", ack, 1000, true),
-        known("tcp", ack, most, false),
-        row(format!("new, {} rules", few.len()), syns, Some((&few, 4 * most)), false),
-        row(format!("new, {} rules", many.len()), syns, Some((&many, 4 * most)), false),
-        row("denied", Load::new(UDP, 1000), Some((&none, 1000)), false),
+        known("tcp", data, 1000, false),
+        known("tcp, both ends", data, 1000, true),
+        known("tcp", data, most, false),
+        row(format!("new, {} rules", few.len()), syns, Some((&few, 4 * most)), false, false),
+        row(format!("new, {} rules", many.len()), syns, Some((&many, 4 * most)), false, false),
+        row("denied", datagrams, Some((&none, 1000)), false, false),
     ];
     for round in 0..rounds {
         rows.iter_mut().for_each(|row| row.round(round, turns));
