@@ -24,6 +24,7 @@ use straightline_nodes::{
 };
 use straightline_packet::{Arena, Checksum, Drops, Offload, PortIndex, Rcu, Settings};
 use straightline_testing::ports::{Carried, Source, Taken};
+use straightline_wire::EtherType;
 
 use crate::reached;
 
@@ -89,7 +90,10 @@ fn packet(u: &mut Unstructured<'_>) -> Result<Option<Carried>> {
         return Ok(None);
     }
     let mut packet = Carried::plain(u16::from(kind) % PORTS, bytes);
-    let start = 14 + u16::from(kind >> 3) * 2;
+    // A checksum that begins within a tag ends with it: such a packet is dropped.
+    let is_tag = |tag: &&[u8]| EtherType(u16::from_be_bytes([tag[0], tag[1]])).is_vlan();
+    let tags = packet.bytes[12..].chunks_exact(4).take_while(is_tag).count();
+    let start = 14 + 4 * u16::try_from(tags).unwrap_or(0) + u16::from(kind >> 3) * 2;
     if kind & 4 != 0 && usize::from(start) + 8 <= packet.bytes.len() {
         packet.offload = Offload { checksum: Checksum::Partial { start, offset: 6 }, gso: None };
     }
