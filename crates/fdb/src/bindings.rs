@@ -8,6 +8,12 @@
 //! - **An address is never bound twice.** Whoever claims an address that is bound elsewhere is refused
 //!   and counted. The station that has it is asked; if it does not answer, the address is free for the
 //!   next claim.
+//! - **The nearest witness counts.** The configuration comes first, then what was heard here, then what an
+//!   owner says of other hosts. A claim of a checked port overrules an owner: the switch has compared it
+//!   with the addresses of that port, while an owner repeats the word of another host. RFC 9161 leaves
+//!   it to the implementation; it wants the local entry of an address to be right. The owner's binding stays
+//!   behind it, and counts when the other one goes.
+//! - **A server's newer word counts.** It has given the address anew, so the lease before is over.
 //! - **A quiet station keeps its address.** When a checked binding has not been heard for the ageing time,
 //!   its station is asked, up to [`MOST_QUESTIONS`] times. Only if it does not answer, the binding goes.
 //!   A leased binding ends with its lease.
@@ -141,6 +147,8 @@ pub struct BindingCounts {
     pub bound: u64,
     /// Claims of addresses that are bound elsewhere.
     pub elsewhere: u64,
+    /// Claims of checked ports that have overruled an owner.
+    pub overruled: u64,
     /// Claims of ports without a place.
     pub full: u64,
     /// Questions to stations.
@@ -265,8 +273,8 @@ impl Bindings {
         self.state.lock().ignore_poison()
     }
 
-    /// Takes over the bindings that `before` has heard, if their port is in this table and their address
-    /// has no other binding here. Bindings of owners are not taken over: their lists are elsewhere.
+    /// Takes over what `before` has heard, as far as its port is one of this table and the configuration does
+    /// not have the address. Bindings of owners are not taken over: their lists are elsewhere.
     pub fn take_over(&self, before: &Self) {
         let (heard, counts) = {
             let state = before.lock();
@@ -275,7 +283,7 @@ impl Bindings {
         let mut state = self.lock();
         for (key, heard) in heard {
             let owner = usize::from(heard.port);
-            if state.fixed(key).is_none() && self.shares.reserve(owner) == Reservation::Granted {
+            if !state.statics.contains_key(&key) && self.shares.reserve(owner) == Reservation::Granted {
                 state.heard.insert(key, heard);
             }
         }
@@ -294,43 +302,57 @@ impl Bindings {
         let Ok(mut state) = self.state.try_lock() else { return BindOutcome::Busy };
         state.now = state.now.max(now);
         let Claim { key, mac, port, until, only_known } = claim;
-        if let Some(fixed) = state.fixed(key) {
-            if only_known {
-                return BindOutcome::Unknown;
-            }
-            let is_here = fixed.mac == mac && fixed.port.is_none_or(|at| at == port);
-            if !is_here && fixed.mac == mac {
-                state.defer(claim, now);
-            }
-            return if is_here { BindOutcome::Known } else { state.refuse() };
+        if let Some(fixed) = state.statics.get(&key) {
+            let is_here = *fixed == mac;
+            return if only_known { BindOutcome::Unknown } else { state.known_or_refused(is_here) };
         }
-        if let Some(known) = state.heard.get_mut(&key) {
-            if known.mac == mac && known.port == port.0 {
-                known.seen = known.seen.max(now);
-                known.asked = 0;
-                let was_leased = known.until > 0;
-                known.until = until.unwrap_or(known.until);
-                if !was_leased && until.is_some() {
-                    self.lease_changes.fetch_add(1, Ordering::Release);
-                }
-                return BindOutcome::Known;
-            }
-            if only_known {
-                return BindOutcome::Unknown;
-            }
-            // Whoever has it is asked soon, and loses it by not answering.
-            let is_quiet = known.asked == 0;
-            if is_quiet
-                && state.may_challenge(port, now)
-                && let Some(known) = state.heard.get_mut(&key)
-            {
-                known.asked = 1;
-            }
-            return state.refuse();
+        if let Some(known) = state.heard.get(&key).copied() {
+            return self.claim_heard(&mut state, claim, known, now);
         }
         if only_known {
             return BindOutcome::Unknown;
         }
+        if let Some(owned) = state.owned(key) {
+            let is_same = owned.mac == mac.0;
+            let is_here = is_same && (owned.port == NO_PORT || owned.port == port.0);
+            if is_here || until.is_some() {
+                if is_same && !is_here {
+                    state.defer(claim, now);
+                }
+                return state.known_or_refused(is_here);
+            }
+        }
+        self.bind(&mut state, claim, now)
+    }
+
+    /// Takes a claim of an address that was heard before.
+    fn claim_heard(&self, state: &mut State, claim: Claim, known: Heard, now: u32) -> BindOutcome {
+        let Claim { key, mac, port, until, only_known } = claim;
+        if known.mac == mac && known.port == port.0 {
+            let seen = known.seen.max(now);
+            state.heard.insert(key, Heard { seen, asked: 0, until: until.unwrap_or(known.until), ..known });
+            if known.until == 0 && until.is_some() {
+                self.lease_changes.fetch_add(1, Ordering::Release);
+            }
+            return BindOutcome::Known;
+        }
+        if only_known {
+            return BindOutcome::Unknown;
+        }
+        if until.is_some() && known.until > 0 {
+            self.withdraw(state, key);
+            return self.bind(state, claim, now);
+        }
+        // Whoever has it is asked soon, and loses it by not answering.
+        if known.asked == 0 && state.may_challenge(port, now) {
+            state.heard.insert(key, Heard { asked: 1, ..known });
+        }
+        state.known_or_refused(false)
+    }
+
+    /// Binds an address that was not heard before, if the port has a place.
+    fn bind(&self, state: &mut State, claim: Claim, now: u32) -> BindOutcome {
+        let Claim { key, mac, port, until, .. } = claim;
         if self.shares.reserve(port.index()) != Reservation::Granted {
             state.counts.full += 1;
             return BindOutcome::Full;
@@ -339,9 +361,10 @@ impl Bindings {
             self.shares.cancel(port.index());
             return BindOutcome::Full;
         }
+        state.counts.overruled += u64::from(state.owned(key).is_some_and(|owned| owned.mac != mac.0));
         let heard = Heard { mac, port: port.0, seen: now, until: until.unwrap_or(0), asked: 0 };
         state.heard.insert(key, heard);
-        self.note(&mut state, heard.binding(key), true);
+        self.note(state, heard.binding(key), true);
         BindOutcome::Bound
     }
 
@@ -397,22 +420,30 @@ impl Bindings {
         }
     }
 
-    /// Binds an address for an owner. Returns `false` if it is bound to another station.
+    /// Binds an address for an owner. Returns `false` if another station has it: one of the configuration, one
+    /// of another binding of an owner, or one that was heard here. In the last case the binding counts when
+    /// that one goes.
     pub fn set_owned(&self, key: IpKey, mac: MacAddr, port: PortIndex) -> bool {
         let mut state = self.lock();
-        if state.find(key).is_some_and(|known| known.mac != mac) {
+        let fixed = state.statics.get(&key).copied();
+        let owned = state.owned(key).map(|owned| MacAddr(owned.mac));
+        if fixed.or(owned).is_some_and(|other| other != mac) {
             state.counts.elsewhere += 1;
             return false;
         }
-        if state.statics.contains_key(&key) {
+        if fixed.is_some() {
             return true;
         }
-        // What was heard here before is now the owner's.
-        if let Some(heard) = state.heard.swap_remove(&key) {
-            self.shares.release(heard.port.into());
-            self.note(&mut state, heard.binding(key), false);
-        }
         state.put(key, Some(Fixed { mac: mac.0, port: port.0 }));
+        let Some(heard) = state.heard.get_mut(&key) else { return true };
+        if heard.mac != mac {
+            state.counts.elsewhere += 1;
+            return false;
+        }
+        // The station has gone elsewhere, says the owner. It is asked whether it is still here.
+        if heard.port != port.0 {
+            heard.asked = heard.asked.max(1);
+        }
         true
     }
 
@@ -426,17 +457,15 @@ impl Bindings {
     }
 
     /// Binds an address that its owner has given up to the same station at the port where it was heard
-    /// last: it has moved here, and says so only once.
+    /// last: it has moved here, and a server says so only once.
     fn bind_deferred(&self, state: &mut State, key: IpKey, mac: MacAddr) {
         let Some(at) = state.deferred.iter().position(|(claim, _)| claim.key == key && claim.mac == mac) else {
             return;
         };
-        let (Claim { port, until, .. }, now) = state.deferred.swap_remove(at);
-        let is_free = state.heard.len() < self.limit && state.now.saturating_sub(now) < DEFERRED_S;
-        if is_free && self.shares.reserve(port.index()) == Reservation::Granted {
-            let heard = Heard { mac, port: port.0, seen: now, until: until.unwrap_or(0), asked: 0 };
-            state.heard.insert(key, heard);
-            self.note(state, heard.binding(key), true);
+        let (claim, heard) = state.deferred.swap_remove(at);
+        let is_recent = state.now.saturating_sub(heard) < DEFERRED_S;
+        if is_recent && !state.heard.contains_key(&key) {
+            self.bind(state, claim, heard);
         }
     }
 
@@ -444,10 +473,11 @@ impl Bindings {
     pub fn entries(&self) -> Vec<Binding> {
         let state = self.lock();
         let statics = state.statics.keys().filter_map(|key| state.find(*key));
-        let v4 = state.v4.keys().filter_map(|key| state.find(unpacked(*key)));
-        let v6 = state.v6.keys().filter_map(|key| state.find(*key));
+        let owned = state.v4.keys().map(|key| unpacked(*key)).chain(state.v6.keys().copied());
+        // What was heard here stands in front of an owner's.
+        let owned = owned.filter(|key| !state.heard.contains_key(key)).filter_map(|key| state.find(key));
         let heard = state.heard.iter().map(|(key, heard)| heard.binding(*key));
-        statics.chain(v4).chain(v6).chain(heard).collect()
+        statics.chain(owned).chain(heard).collect()
     }
 
     /// Returns the bindings of the configuration, and those that a DHCP server has told.
@@ -532,19 +562,18 @@ impl State {
         }
     }
 
-    /// Returns a binding that holds until it is removed.
-    fn fixed(&self, key: IpKey) -> Option<Binding> {
+    /// Returns the binding that counts.
+    fn find(&self, key: IpKey) -> Option<Binding> {
         let binding = |mac, port, source| Binding { key, mac, port, source, seen: 0, asked: 0 };
         if let Some(mac) = self.statics.get(&key) {
             return Some(binding(*mac, None, BindingSource::Static));
         }
+        if let Some(heard) = self.heard.get(&key) {
+            return Some(heard.binding(key));
+        }
         let Fixed { mac, port } = self.owned(key)?;
         let port = Some(PortIndex(port)).filter(|port| port.0 != NO_PORT);
         Some(binding(MacAddr(mac), port, BindingSource::Owner))
-    }
-
-    fn find(&self, key: IpKey) -> Option<Binding> {
-        self.fixed(key).or_else(|| self.heard.get(&key).map(|heard| heard.binding(key)))
     }
 
     /// Remembers a claim, until the owner gives up the address.
@@ -555,7 +584,10 @@ impl State {
         }
     }
 
-    fn refuse(&mut self) -> BindOutcome {
+    fn known_or_refused(&mut self, is_known: bool) -> BindOutcome {
+        if is_known {
+            return BindOutcome::Known;
+        }
         self.counts.elsewhere += 1;
         BindOutcome::Elsewhere
     }

@@ -68,26 +68,33 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
+/// A binding that was heard.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Known {
-    File,
-    Owner { port: u16 },
-    Heard { port: u16, seen: u32, until: Option<u32>, asked: u8 },
+struct Known {
+    mac: u8,
+    port: u16,
+    seen: u32,
+    until: Option<u32>,
+    asked: u8,
 }
 
 #[derive(Default)]
 struct Model {
-    all: BTreeMap<IpKey, (u8, Known)>,
+    file: BTreeMap<IpKey, u8>,
+    /// The MAC address and the port of each binding of owners.
+    owners: BTreeMap<IpKey, (u8, u16)>,
+    heard: BTreeMap<IpKey, Known>,
     now: u32,
     challenges: BTreeMap<u16, (u32, u32)>,
-    /// Claims of the same station elsewhere than its owner says: MAC, port, lease, time.
+    /// Leases of the same station elsewhere than its owner says: MAC, port, end, time.
     deferred: BTreeMap<IpKey, (u8, u16, Option<u32>, u32)>,
     elsewhere: u64,
+    overruled: u64,
 }
 
 impl Model {
     fn heard_at(&self, port: u16) -> usize {
-        self.all.values().filter(|(_, known)| matches!(known, Known::Heard { port: at, .. } if *at == port)).count()
+        self.heard.values().filter(|known| known.port == port).count()
     }
 
     /// Two places in six are for each port's own: one each, and three common ones.
@@ -96,50 +103,98 @@ impl Model {
         port < 3 && (self.heard_at(port) < 1 || extra < LIMIT - 3)
     }
 
+    fn refuse(&mut self) -> BindOutcome {
+        self.elsewhere += 1;
+        BindOutcome::Elsewhere
+    }
+
+    fn bind(&mut self, ip: IpKey, known: Known) -> BindOutcome {
+        if !self.has_place(known.port) {
+            return BindOutcome::Full;
+        }
+        self.overruled += u64::from(self.owners.get(&ip).is_some_and(|(has, _)| *has != known.mac));
+        self.heard.insert(ip, known);
+        BindOutcome::Bound
+    }
+
     fn claim(&mut self, ip: IpKey, mac: u8, port: u16, lease: Option<u32>) -> BindOutcome {
-        let until = lease.map(|lease| self.now + lease);
         let now = self.now;
-        let has_place = self.has_place(port);
-        match self.all.get_mut(&ip) {
-            Some((has, Known::File)) if *has == mac => BindOutcome::Known,
-            Some((has, Known::Owner { port: at })) if *has == mac && *at == port => BindOutcome::Known,
-            Some((has, Known::Heard { port: at, seen, until: end, asked })) if *has == mac && *at == port => {
-                (*seen, *asked) = (now, 0);
-                *end = until.or(*end);
-                BindOutcome::Known
+        let until = lease.map(|lease| now + lease);
+        let new = Known { mac, port, seen: now, until, asked: 0 };
+        if let Some(has) = self.file.get(&ip) {
+            return if *has == mac { BindOutcome::Known } else { self.refuse() };
+        }
+        match self.heard.get_mut(&ip) {
+            Some(known) if known.mac == mac && known.port == port => {
+                *known = Known { until: until.or(known.until), ..new };
+                return BindOutcome::Known;
             }
-            Some((has, known)) => {
-                if matches!(known, Known::Owner { .. }) && *has == mac {
-                    self.deferred.insert(ip, (mac, port, until, now));
-                }
-                if let Known::Heard { asked, .. } = known
-                    && *asked == 0
-                {
+            // A server gives an address anew.
+            Some(known) if lease.is_some() && known.until.is_some() => {
+                self.heard.remove(&ip);
+                return self.bind(ip, new);
+            }
+            Some(known) => {
+                if known.asked == 0 {
                     let count = self.challenges.entry(port).or_default();
                     *count = if count.0 == now { (now, count.1 + 1) } else { (now, 1) };
                     if port < 3 && count.1 <= MOST_CHALLENGES {
-                        *asked = 1;
+                        known.asked = 1;
                     }
                 }
-                self.elsewhere += 1;
-                BindOutcome::Elsewhere
+                return self.refuse();
             }
-            None if !has_place => BindOutcome::Full,
-            None => {
-                self.all.insert(ip, (mac, Known::Heard { port, seen: now, until, asked: 0 }));
-                BindOutcome::Bound
+            None => {}
+        }
+        match self.owners.get(&ip) {
+            Some(owned) if *owned == (mac, port) => BindOutcome::Known,
+            Some((has, _)) if lease.is_some() => {
+                if *has == mac {
+                    self.deferred.insert(ip, (mac, port, until, now));
+                }
+                self.refuse()
             }
+            _ => self.bind(ip, new),
         }
     }
 
-    /// Binds an address that its owner has given up, if the same station has claimed it here.
-    fn bind_deferred(&mut self, ip: IpKey, mac: u8) {
+    fn own(&mut self, ip: IpKey, mac: u8, port: u16) -> bool {
+        let other = self.file.get(&ip).copied().or(self.owners.get(&ip).map(|(has, _)| *has));
+        if other.is_some_and(|other| other != mac) {
+            self.elsewhere += 1;
+            return false;
+        }
+        if self.file.contains_key(&ip) {
+            return true;
+        }
+        self.owners.insert(ip, (mac, port));
+        match self.heard.get_mut(&ip) {
+            Some(known) if known.mac != mac => {
+                self.elsewhere += 1;
+                false
+            }
+            Some(known) => {
+                if known.port != port {
+                    known.asked = known.asked.max(1);
+                }
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// An owner gives up its binding. A lease of the same station here counts then.
+    fn disown(&mut self, ip: IpKey, mac: u8) {
+        if self.owners.get(&ip).is_none_or(|(has, _)| *has != mac) {
+            return;
+        }
+        self.owners.remove(&ip);
         let Some((_, port, until, seen)) = self.deferred.get(&ip).copied().filter(|claim| claim.0 == mac) else {
             return;
         };
         self.deferred.remove(&ip);
-        if self.now - seen < DEFERRED_S && self.has_place(port) {
-            self.all.insert(ip, (mac, Known::Heard { port, seen, until, asked: 0 }));
+        if self.now - seen < DEFERRED_S && !self.heard.contains_key(&ip) {
+            self.bind(ip, Known { mac, port, seen, until, asked: 0 });
         }
     }
 
@@ -148,8 +203,7 @@ impl Model {
         self.now += 1;
         let now = self.now;
         let mut questions = Vec::new();
-        self.all.retain(|key, (_, known)| {
-            let Known::Heard { seen, until, asked, .. } = known else { return true };
+        self.heard.retain(|key, Known { seen, until, asked, .. }| {
             if until.is_some_and(|until| now >= until) {
                 return false;
             }
@@ -165,6 +219,25 @@ impl Model {
             true
         });
         questions
+    }
+
+    /// Returns all bindings that count, by address.
+    fn entries(&self) -> Vec<Binding> {
+        let fixed = |key: IpKey, n: u8, port: Option<u16>, source| {
+            let port = port.map(PortIndex);
+            (key, Binding { key, mac: mac(n), port, source, seen: 0, asked: 0 })
+        };
+        let heard = |(key, known): (&IpKey, &Known)| {
+            let Known { mac: n, port, seen, until, asked } = *known;
+            let source = until.map_or(BindingSource::Checked, |until| BindingSource::Leased { until });
+            (*key, Binding { key: *key, mac: mac(n), port: Some(PortIndex(port)), source, seen, asked })
+        };
+        let owners = self.owners.iter();
+        let mut all: BTreeMap<IpKey, Binding> =
+            owners.map(|(key, (n, port))| fixed(*key, *n, Some(*port), BindingSource::Owner)).collect();
+        all.extend(self.heard.iter().map(heard));
+        all.extend(self.file.iter().map(|(key, n)| fixed(*key, *n, None, BindingSource::Static)));
+        all.into_values().collect()
     }
 }
 
@@ -191,7 +264,7 @@ proptest! {
     fn agree_with_a_map(acts in prop::collection::vec(acts(), 1..80)) {
         let mut bindings = fresh();
         let mut model = Model { now: 100, ..Model::default() };
-        model.all.insert(key(7), (1, Known::File));
+        model.file.insert(key(7), 1);
         let mut told: BTreeMap<IpKey, MacAddr> = BTreeMap::new();
         let mut since = 0;
         let mut leases = (0, in_order(bindings.told()));
@@ -204,33 +277,17 @@ proptest! {
                 }
                 Act::Release { ip, mac: n } => {
                     bindings.release(key(ip), mac(n));
-                    let is_lease = |(has, known): &(u8, Known)| *has == n && matches!(known, Known::Heard { until: Some(_), .. });
-                    if model.all.get(&key(ip)).is_some_and(is_lease) {
-                        model.all.remove(&key(ip));
+                    if model.heard.get(&key(ip)).is_some_and(|known| known.mac == n && known.until.is_some()) {
+                        model.heard.remove(&key(ip));
                     }
                 }
                 Act::Own { ip, mac: n, port } => {
                     let done = bindings.set_owned(key(ip), mac(n), PortIndex(port));
-                    let expected = match model.all.get(&key(ip)) {
-                        Some((has, _)) if *has != n => {
-                            model.elsewhere += 1;
-                            false
-                        }
-                        Some((_, Known::File)) => true,
-                        _ => {
-                            model.all.insert(key(ip), (n, Known::Owner { port }));
-                            true
-                        }
-                    };
-                    prop_assert_eq!(done, expected);
+                    prop_assert_eq!(done, model.own(key(ip), n, port));
                 }
                 Act::Disown { ip, mac: n } => {
                     bindings.remove_owned(key(ip), mac(n));
-                    let is_owned = |(has, known): &(u8, Known)| *has == n && matches!(known, Known::Owner { .. });
-                    if model.all.get(&key(ip)).is_some_and(is_owned) {
-                        model.all.remove(&key(ip));
-                        model.bind_deferred(key(ip), n);
-                    }
+                    model.disown(key(ip), n);
                 }
                 Act::Pass { seconds, answer } => {
                     for _ in 0..seconds {
@@ -255,28 +312,20 @@ proptest! {
                     next.take_over(&bindings);
                     bindings = next;
                     // Owners send theirs again.
-                    model.all.retain(|_, (_, known)| !matches!(known, Known::Owner { .. }));
+                    model.owners.clear();
                     model.challenges.clear();
                     model.deferred.clear();
-                    told = model.all.iter().filter(|(_, (_, known))| matches!(known, Known::Heard { .. }))
-                        .map(|(key, (n, _))| (*key, mac(*n))).collect();
+                    told = model.heard.iter().map(|(key, known)| (*key, mac(known.mac))).collect();
                     since = bindings.follow();
                     leases = (bindings.lease_changes(), in_order(bindings.told()));
                 }
             }
             let entries = in_order(bindings.entries());
-            let expected: Vec<_> = model.all.iter().map(|(key, (n, known))| match *known {
-                Known::File => Binding { key: *key, mac: mac(*n), port: None, source: BindingSource::Static, seen: 0, asked: 0 },
-                Known::Owner { port } => {
-                    let port = Some(PortIndex(port));
-                    Binding { key: *key, mac: mac(*n), port, source: BindingSource::Owner, seen: 0, asked: 0 }
-                }
-                Known::Heard { port, seen, until, asked } => {
-                    let source = until.map_or(BindingSource::Checked, |until| BindingSource::Leased { until });
-                    Binding { key: *key, mac: mac(*n), port: Some(PortIndex(port)), source, seen, asked }
-                }
-            }).collect();
-            prop_assert_eq!(&entries, &expected);
+            prop_assert_eq!(&entries, &model.entries());
+            for entry in &entries {
+                prop_assert_eq!(bindings.find(entry.key), Some(*entry));
+            }
+            prop_assert_eq!(bindings.counts().overruled, model.overruled);
             let now_told = in_order(bindings.told());
             let is_told = |binding: &Binding| matches!(binding.source, BindingSource::Static | BindingSource::Leased { .. });
             let expected: Vec<_> = entries.iter().copied().filter(is_told).collect();
@@ -296,8 +345,7 @@ proptest! {
                 let before = if is_bound { told.insert(binding.key, binding.mac) } else { told.remove(&binding.key) };
                 prop_assert_eq!(before.is_none(), is_bound);
             }
-            let heard = model.all.iter().filter(|(_, (_, known))| matches!(known, Known::Heard { .. }));
-            prop_assert_eq!(&told, &heard.map(|(key, (n, _))| (*key, mac(*n))).collect::<BTreeMap<_, _>>());
+            prop_assert_eq!(&told, &model.heard.iter().map(|(key, known)| (*key, mac(known.mac))).collect::<BTreeMap<_, _>>());
         }
     }
 }
@@ -365,4 +413,74 @@ fn a_binding_of_an_owner_is_small() {
         let key = IpKey { vlan: VlanId::new(4094 - u16::from(n)).unwrap(), ip: [n, 255, 0, n].into() };
         assert_eq!(packed(key).map(unpacked), Some(key));
     }
+}
+
+/// The switch has compared the claim of a checked port with the addresses of that port. So it counts before
+/// the word of another host, whichever came first.
+#[test]
+fn a_checked_port_overrules_an_owner() {
+    let claim =
+        |n: u8, port: u16| Claim { key: key(1), mac: mac(n), port: PortIndex(port), until: None, only_known: false };
+    let bound = |bindings: &Bindings| bindings.find(key(1)).map(|known| (known.mac, known.source));
+    let owned = Some((mac(2), BindingSource::Owner));
+    let checked = Some((mac(1), BindingSource::Checked));
+    let bindings = fresh();
+    assert!(bindings.set_owned(key(1), mac(2), PortIndex(2)));
+    assert_eq!(bindings.claim(Claim { only_known: true, ..claim(1, 0) }, 100), BindOutcome::Unknown);
+    // A lease is no check: the station with this address may be anywhere.
+    assert_eq!(bindings.claim(Claim { until: Some(900), ..claim(1, 0) }, 100), BindOutcome::Elsewhere);
+    assert_eq!(bound(&bindings), owned);
+    assert_eq!(bindings.claim(claim(1, 0), 100), BindOutcome::Bound);
+    assert_eq!((bound(&bindings), bindings.counts().overruled), (checked, 1));
+    // The owner says it again, and changes its mind.
+    assert!(!bindings.set_owned(key(1), mac(2), PortIndex(2)));
+    assert_eq!(bound(&bindings), checked);
+    bindings.remove_owned(key(1), mac(2));
+    assert!(!bindings.set_owned(key(1), mac(3), PortIndex(2)));
+    // When the station here has gone, the owner's counts.
+    let mut now = 100 + AGEING;
+    while bound(&bindings) == checked {
+        second(&bindings, now);
+        now += 1;
+        assert!(now < 200);
+    }
+    assert_eq!(bound(&bindings), Some((mac(3), BindingSource::Owner)));
+}
+
+/// A station that has gone to another host, by its owner's word, keeps its binding here only if it answers.
+#[test]
+fn a_station_that_has_gone_elsewhere_is_asked() {
+    for answers in [false, true] {
+        let bindings = fresh();
+        let claim = Claim { key: key(1), mac: mac(1), port: PortIndex(0), until: None, only_known: false };
+        assert_eq!(bindings.claim(claim, 100), BindOutcome::Bound);
+        assert!(bindings.set_owned(key(1), mac(1), PortIndex(2)));
+        for now in 101..110 {
+            for asked in second(&bindings, now) {
+                assert_eq!((asked.mac, asked.port), (mac(1), Some(PortIndex(0))));
+                if answers {
+                    assert_eq!(bindings.claim(claim, now), BindOutcome::Known);
+                }
+            }
+        }
+        let port = bindings.find(key(1)).and_then(|known| known.port);
+        assert_eq!(port, Some(PortIndex(if answers { 0 } else { 2 })));
+    }
+}
+
+/// A server gives an address anew, although it is leased to another station by what was heard before.
+#[test]
+fn a_newer_lease_counts() {
+    let bindings = fresh();
+    let lease =
+        |n: u8, port: u16, until| Claim { key: key(1), mac: mac(n), port: PortIndex(port), until, only_known: false };
+    assert_eq!(bindings.claim(lease(1, 0, Some(10_000)), 100), BindOutcome::Bound);
+    assert_eq!(bindings.claim(lease(2, 1, Some(5000)), 101), BindOutcome::Bound);
+    let known = bindings.find(key(1)).expect("a binding");
+    assert_eq!((known.mac, known.source), (mac(2), BindingSource::Leased { until: 5000 }));
+    assert_eq!(PORTS.map(|port| bindings.share(port).used), [0, 1, 0]);
+    // A checked station keeps its address while it answers: its port may have this one only.
+    let bindings = fresh();
+    assert_eq!(bindings.claim(lease(1, 0, None), 100), BindOutcome::Bound);
+    assert_eq!(bindings.claim(lease(2, 1, Some(5000)), 101), BindOutcome::Elsewhere);
 }

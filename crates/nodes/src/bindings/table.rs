@@ -130,6 +130,7 @@ impl NodeControl for BindingTable {
             ("answered", read(answered)),
             ("unanswered", read(unanswered)),
             ("bound-elsewhere", counts.elsewhere),
+            ("overruled", counts.overruled),
             ("refused", counts.full),
             ("asked", counts.asked),
             ("withdrawn", counts.withdrawn),
