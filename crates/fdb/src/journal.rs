@@ -118,13 +118,14 @@ impl Journal {
         self.kept.add(FdbChange { station, port, kind });
     }
 
-    /// Adds a claim, unless it was added in this second.
+    /// Returns whether this claim was added in this second.
+    pub(crate) fn knows_claim(&self, station: Station, port: u16, now: u32) -> bool {
+        self.claims.contains(&Some((station, port, now)))
+    }
+
+    /// Adds a claim.
     pub(crate) fn claim(&mut self, station: Station, port: u16, now: u32) {
-        let claim = Some((station, port, now));
-        if self.claims.contains(&claim) {
-            return;
-        }
-        self.claims[self.next_claim] = claim;
+        self.claims[self.next_claim] = Some((station, port, now));
         self.next_claim = (self.next_claim + 1) % CLAIMS;
         self.add(station, port, FdbChangeKind::Claimed);
     }
@@ -175,8 +176,11 @@ mod tests {
         let mut journal = Journal::default();
         journal.begin();
         for now in [5, 5, 5, 6] {
-            journal.claim(station(1), 2, now);
-            journal.claim(station(1), 3, now);
+            for port in [2, 3] {
+                if !journal.knows_claim(station(1), port, now) {
+                    journal.claim(station(1), port, now);
+                }
+            }
         }
         assert_eq!(journal.count(), 4);
     }

@@ -18,18 +18,22 @@
 //! one use of the lock a second. Guests that invent addresses make all workers of their bridge wait
 //! for the lock, for a few dozen nanoseconds each time.
 
+mod changes;
+mod owners;
+
 use std::sync::{Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::{MacAddr, VlanId};
 
-use crate::journal::{FdbChange, FdbChangeKind, Journal};
+use crate::journal::{FdbChangeKind, Journal};
 use crate::port::FdbPort;
 use crate::shares::{Reservation, Share, Shares, WhenFull};
 use crate::slots::{Found, Slots};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::word::Station;
+pub use owners::OwnOutcome;
 
 /// Number of slots that [`Fdb::sweep`] looks at.
 const SWEPT: usize = 8;
@@ -99,20 +103,6 @@ pub enum LearnOutcome<P = PortIndex> {
     Full,
 }
 
-/// The outcome of [`Fdb::set_owned`].
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnOutcome {
-    /// The owner has the station now.
-    Owned,
-    /// The configuration fixes the station.
-    Fixed,
-    /// There is no place for a further station of owners.
-    Full,
-    /// The port is none of this table.
-    NoPort,
-}
-
 /// Places of a table beside those for learned stations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FdbSpace {
@@ -137,7 +127,7 @@ pub struct Fdb<P = PortIndex> {
     owned: AtomicU32,
     /// The number of moves so far.
     moves: AtomicU64,
-    /// The number of moves that were held.
+    /// The number of moves that were held, and of claims that were not told.
     held: AtomicU64,
     /// Somebody follows the changes.
     is_followed: AtomicBool,
@@ -156,21 +146,23 @@ struct Writer<P> {
     /// The last moves: the move with number `n` is at `n % MOST_MOVES`.
     moves: [Option<FdbMove<P>>; MOST_MOVES],
     /// The limits of moves to a port, by the port's index.
-    move_limits: Vec<MoveLimit>,
+    move_limits: Vec<PortLimit>,
+    /// The limits of claims, by the port's index.
+    claim_limits: Vec<PortLimit>,
     journal: Journal,
 }
 
-/// The moves to a port in a second.
+/// The moves to a port, or its claims, in a second.
 #[derive(Clone, Copy, Debug, Default)]
-struct MoveLimit {
+struct PortLimit {
     /// `None`: any number.
     most: Option<u32>,
     second: u32,
     count: u32,
 }
 
-impl MoveLimit {
-    /// Counts a move. Returns `false` if it is beyond the limit.
+impl PortLimit {
+    /// Counts one. Returns `false` if it is beyond the limit.
     fn take(&mut self, now: u32) -> bool {
         let Some(most) = self.most else { return true };
         if self.second != now {
@@ -222,6 +214,7 @@ impl<P: FdbPort> Fdb<P> {
                 sweep_at: 0,
                 moves: [None; MOST_MOVES],
                 move_limits: Vec::new(),
+                claim_limits: vec![changes::CLAIM_LIMIT; port_count],
                 journal: Journal::default(),
             }),
         }
@@ -235,7 +228,7 @@ impl<P: FdbPort> Fdb<P> {
         for (port, most) in limits {
             let at = usize::from(port.index());
             if writer.move_limits.len() <= at {
-                writer.move_limits.resize(at + 1, MoveLimit::default());
+                writer.move_limits.resize(at + 1, PortLimit::default());
             }
             writer.move_limits[at].most = Some(most);
         }
@@ -423,111 +416,14 @@ impl<P: FdbPort> Fdb<P> {
         LearnOutcome::Learned
     }
 
-    /// Gives a station to an owner, at a port. Stations of owners have places of their own. The table
-    /// does not know which owner has a station: those who call this know it.
-    pub fn set_owned(&self, key: Station, port: P) -> OwnOutcome {
-        let mut writer = self.lock();
-        if !self.shares.is_member(port.index().into()) {
-            return OwnOutcome::NoPort;
-        }
-        let found = self.stations.find(key);
-        let seen = found.map(|station| station.seen());
-        if seen == Some(STATIC) {
-            return OwnOutcome::Fixed;
-        }
-        if seen == Some(OWNED) {
-            found.into_iter().for_each(|station| self.stations.set_port(station, port.index()));
-            return OwnOutcome::Owned;
-        }
-        if self.owned.load(Ordering::Relaxed) >= self.most_owned {
-            return OwnOutcome::Full;
-        }
-        match found {
-            Some(station) => {
-                let before = self.stations.port(station);
-                self.shares.release(before.into());
-                self.note(&mut writer, key, before, FdbChangeKind::Forgotten);
-                station.set_seen(OWNED);
-                self.stations.set_port(station, port.index());
-            }
-            None if !self.stations.insert(key, port.index(), OWNED) => return OwnOutcome::Full,
-            None => {}
-        }
-        self.owned.fetch_add(1, Ordering::Relaxed);
-        OwnOutcome::Owned
-    }
-
-    /// Removes a station that an owner has. Returns whether it was there.
-    pub fn remove_owned(&self, key: Station) -> bool {
-        let mut writer = self.lock();
-        let station = self.stations.find(key).filter(|station| station.seen() == OWNED);
-        station.is_some_and(|station| {
-            self.forget(&mut writer, station);
-            true
-        })
-    }
-
-    /// Returns the number of stations that owners have.
-    pub fn owned(&self) -> u32 {
-        self.owned.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of stations that owners may have.
-    pub fn most_owned(&self) -> u32 {
-        self.most_owned
-    }
-
     /// Returns whether the configuration has a station.
     pub fn is_fixed(&self, station: Station) -> bool {
         self.stations.find(station).is_some_and(|found| found.seen() == STATIC)
     }
 
-    /// Returns whether an owner has a station.
-    pub fn is_owned(&self, station: Station) -> bool {
-        self.stations.find(station).is_some_and(|found| found.seen() == OWNED)
-    }
-
-    /// Returns the number of moves that were beyond the limit of their port.
+    /// Returns the number of moves and claims that were beyond the limit of their port.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
-    }
-
-    /// Keeps changes from now on. Returns the number of those so far.
-    pub fn follow(&self) -> u64 {
-        let mut writer = self.lock();
-        writer.journal.begin();
-        self.is_followed.store(true, Ordering::Relaxed);
-        writer.journal.count()
-    }
-
-    /// Returns the changes after the first `since` ones, and the number of all. `None`: some of them are
-    /// not kept any more.
-    pub fn changes(&self, since: u64) -> Option<(Vec<FdbChange>, u64)> {
-        if self.changes.load(Ordering::Acquire) == since {
-            return Some((Vec::new(), since));
-        }
-        let writer = self.lock();
-        Some((writer.journal.after(since)?, writer.journal.count()))
-    }
-
-    /// Notes a change. The caller holds the lock.
-    fn note(&self, writer: &mut Writer<P>, key: Station, port: u16, kind: FdbChangeKind) {
-        writer.journal.add(key, port, kind);
-        self.changes.store(writer.journal.count(), Ordering::Release);
-    }
-
-    /// Notes that a station of an owner was heard at another port.
-    #[cold]
-    #[inline(never)]
-    fn claim(&self, key: Station, port: P, now: u32) {
-        let number = key.number() ^ u64::from(port.index()) << 48 ^ u64::from(now) << 20;
-        if self.claimed.swap(number, Ordering::Relaxed) == number {
-            return;
-        }
-        // A station that has moved may send a single frame, so none of its claims is left out.
-        let mut writer = self.lock();
-        writer.journal.claim(key, port.index(), now);
-        self.changes.store(writer.journal.count(), Ordering::Release);
     }
 
     /// Removes a station that the configuration does not fix. The caller holds the lock.

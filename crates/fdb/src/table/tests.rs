@@ -1,4 +1,5 @@
 use super::*;
+use crate::journal::FdbChange;
 use std::collections::HashMap;
 
 const VLAN: VlanId = VlanId::DEFAULT;
@@ -23,6 +24,7 @@ fn successor(
 
 const A: PortIndex = PortIndex(0);
 const B: PortIndex = PortIndex(1);
+const C: PortIndex = PortIndex(2);
 
 #[test]
 fn learns_moves_and_forgets() {
@@ -179,8 +181,8 @@ fn workers_share_it() {
     addresses.dedup();
     assert_eq!(addresses.len(), count, "none is there twice");
     for &port in &ports {
-        let has = entries.iter().filter(|entry| entry.port == port && !entry.is_static).count();
-        assert_eq!(fdb.share(port).used as usize, has, "{port:?}");
+        let known = entries.iter().filter(|entry| entry.port == port && !entry.is_static).count();
+        assert_eq!(fdb.share(port).used as usize, known, "{port:?}");
     }
     for entry in entries {
         assert!(fdb.stations.find(Station::new(entry.vlan, entry.mac)).is_some(), "each is found");
@@ -424,14 +426,14 @@ mod model {
                         let next = fresh(limit);
                         next.take_over(&fdb, |_| true);
                         let entries = next.entries(model.now);
-                        let of = |owned| entries.iter().filter(move |entry| entry.is_owned == owned && !entry.is_static);
-                        prop_assert_eq!(of(true).count(), model.owned());
-                        for entry in of(false) {
+                        let entries_by_owner = |owned| entries.iter().filter(move |entry| entry.is_owned == owned && !entry.is_static);
+                        prop_assert_eq!(entries_by_owner(true).count(), model.owned());
+                        for entry in entries_by_owner(false) {
                             let known = model.known.iter().any(|(n, (port, _))| mac(*n) == entry.mac && *port == entry.port);
                             prop_assert!(known);
                         }
-                        prop_assert_eq!(next.learned() as usize, of(false).count());
-                        let learned: Vec<_> = of(false).map(|entry| entry.mac).collect();
+                        prop_assert_eq!(next.learned() as usize, entries_by_owner(false).count());
+                        let learned: Vec<_> = entries_by_owner(false).map(|entry| entry.mac).collect();
                         model.known.retain(|n, (_, origin)| {
                             !matches!(origin, Origin::Learned { .. }) || learned.contains(&mac(*n))
                         });
@@ -501,4 +503,25 @@ fn a_large_table_of_an_owner_is_small() {
     }
     assert!(fdb.stations.len() * 16 <= count * 64, "{} slots", fdb.stations.len());
     assert_eq!(fdb.lookup(Station::new(VLAN, mac(99_999)), 5), Some(A));
+}
+
+/// A guest that claims all stations of other hosts hides no change from followers, and no claim of others.
+#[test]
+fn a_port_that_claims_many_stations_does_not_fill_the_journal() {
+    let count = 20_000;
+    let fdb = Fdb::with_space(64, 300, &[A, B, C], &[], FdbSpace { owned: count, ports: 0 });
+    let key = |n: usize| Station::new(VLAN, mac(n as u64));
+    for n in 0..count {
+        assert_eq!(fdb.set_owned(key(n), A), OwnOutcome::Owned);
+    }
+    let since = fdb.follow();
+    for n in 0..count {
+        assert_eq!(fdb.learn(key(n), B, 7), LearnOutcome::Fixed);
+    }
+    assert_eq!(fdb.learn(key(5), C, 7), LearnOutcome::Fixed);
+    assert_eq!(fdb.learn(key(9), B, 8), LearnOutcome::Fixed);
+    let (changes, _) = fdb.changes(since).expect("none is lost");
+    let claims = |port: u16| changes.iter().filter(|change| change.port == port).count();
+    assert_eq!((claims(B.0), claims(C.0)), (257, 1));
+    assert_eq!(fdb.held(), count as u64 - 256);
 }
