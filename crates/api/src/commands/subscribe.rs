@@ -68,6 +68,9 @@ pub enum NetworkEvent {
         /// The port is a tunnel.
         #[serde(default, rename = "tunnel", skip_serializing_if = "is_false")]
         is_tunnel: bool,
+        /// The port may send from certain MAC addresses only (`allowed-macs`).
+        #[serde(default, rename = "checked", skip_serializing_if = "is_false")]
+        is_checked: bool,
     },
     /// A station has moved to a port.
     Moved {
@@ -84,6 +87,9 @@ pub enum NetworkEvent {
         /// The port is a tunnel.
         #[serde(default, rename = "tunnel", skip_serializing_if = "is_false")]
         is_tunnel: bool,
+        /// The port may send from certain MAC addresses only (`allowed-macs`).
+        #[serde(default, rename = "checked", skip_serializing_if = "is_false")]
+        is_checked: bool,
     },
     /// A station is not known any more.
     Aged {
@@ -106,6 +112,9 @@ pub enum NetworkEvent {
         mac: String,
         /// The port by which the frame came in.
         port: String,
+        /// The port may send from certain MAC addresses only (`allowed-macs`).
+        #[serde(default, rename = "checked", skip_serializing_if = "is_false")]
+        is_checked: bool,
     },
     /// An IP address belongs to a MAC address.
     Bound {

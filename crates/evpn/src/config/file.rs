@@ -98,6 +98,8 @@ pub(super) struct Neighbor {
     pub(super) graceful_restart: bool,
     #[serde(default, deserialize_with = "time")]
     pub(super) hold_time: Option<Duration>,
+    /// The most routes that gobgpd takes from the neighbour before it ends the session; 0 for no limit.
+    pub(super) max_routes: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -109,6 +111,7 @@ pub(super) struct LimitKeys {
     port_moves: Option<u32>,
     port_stations: Option<usize>,
     routes: Option<usize>,
+    host_routes: Option<usize>,
     duplicate_moves: Option<usize>,
     #[serde(default, deserialize_with = "time")]
     duplicate_window: Option<Duration>,
@@ -133,6 +136,7 @@ impl LimitKeys {
             port_moves: rate(self.port_moves, usual.port_moves),
             port_stations: self.port_stations.unwrap_or(usual.port_stations),
             routes: self.routes.unwrap_or(usual.routes),
+            host_routes: self.host_routes.unwrap_or(usual.host_routes),
             remotes: usual.remotes,
             duplicate_moves: self.duplicate_moves.unwrap_or(usual.duplicate_moves),
             duplicate_window: self.duplicate_window.unwrap_or(usual.duplicate_window),
@@ -145,6 +149,9 @@ impl LimitKeys {
         if is_wrong || limits.port_routes.per_second == 0 || limits.port_moves.per_second == 0 {
             let text = "[limits]: a rate is at least 1, `stale` at least \"1s\", and a time at most a day";
             return Err(ConfigError::Value(text.to_owned()));
+        }
+        if limits.host_routes == 0 {
+            return Err(ConfigError::Value("[limits]: `host-routes` is at least 1".to_owned()));
         }
         if limits.duplicate_moves < 2 {
             return Err(ConfigError::Value("[limits]: `duplicate-moves` is at least 2".to_owned()));

@@ -108,6 +108,17 @@ struct AfiSafi {
     config: Family,
     #[serde(skip_serializing_if = "Option::is_none")]
     mp_graceful_restart: Option<Wrapped<Enabled>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefix_limit: Option<Wrapped<PrefixLimit>>,
+}
+
+/// GoBGP ends the session when the neighbour sends more, and keeps it down until somebody enables it again.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct PrefixLimit {
+    max_prefixes: u32,
+    /// Percentage from which GoBGP warns.
+    shutdown_threshold_pct: u8,
 }
 
 #[derive(Serialize)]
@@ -133,7 +144,8 @@ impl Config {
             let text = "there is no neighbour: add [[neighbor]] with `address`, for each other host or route reflector";
             return Err(ConfigError::Value(text.to_owned()));
         }
-        let own = self.domains.first().map_or(self.router_id.into(), |domain| domain.own);
+        // The address of the tunnels is the switch's: this host's kernel does not have it.
+        let own = IpAddr::from(self.router_id);
         let mut listen: Vec<IpAddr> = Vec::new();
         let mut neighbors = Vec::new();
         for neighbor in &self.neighbors {
@@ -182,6 +194,9 @@ impl Config {
             let text = format!("neighbour {}: `hold-time` is at least \"3s\"", neighbor.address);
             return Err(ConfigError::Value(text));
         }
+        // More than the process would keep, so this ends no session that is of use.
+        let usual = u32::try_from(self.limits.routes).unwrap_or(u32::MAX).saturating_mul(2);
+        let max_prefixes = neighbor.max_routes.unwrap_or(usual);
         let is_external = asn != self.asn;
         let ttl_security =
             neighbor.ttl_security.then_some(Wrapped { config: TtlSecurity { enabled: true, ttl_min: 255 } });
@@ -205,6 +220,8 @@ impl Config {
             afi_safis: [AfiSafi {
                 config: Family { afi_safi_name: "l2vpn-evpn" },
                 mp_graceful_restart: neighbor.graceful_restart.then_some(Wrapped { config: Enabled { enabled: true } }),
+                prefix_limit: (max_prefixes > 0)
+                    .then_some(Wrapped { config: PrefixLimit { max_prefixes, shutdown_threshold_pct: 75 } }),
             }],
         })
     }

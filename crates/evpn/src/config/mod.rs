@@ -211,17 +211,17 @@ fn check_together(domains: &[Domain]) -> Result<(), ConfigError> {
     let mut addresses: BTreeMap<&str, IpAddr> = BTreeMap::new();
     for domain in domains {
         let name = domain.network.as_str();
-        let both = |other: &str, what: String| {
+        let refuse = |other: &str, what: String| {
             Err(ConfigError::Value(format!("[network.{other}] and [network.{name}] have the same {what}")))
         };
         if let Some(other) = distinguishers.insert(domain.rd, name).filter(|other| *other != name) {
-            return both(other, format!("route distinguisher {}: set `rd` in one of them", domain.rd));
+            return refuse(other, format!("route distinguisher {}: set `rd` in one of them", domain.rd));
         }
         if let Some(other) = vlans.insert((&domain.bridge, domain.vlan), name) {
-            return both(other, format!("bridge {} and VLAN {}: use another `vlan`", domain.bridge, domain.vlan));
+            return refuse(other, format!("bridge {} and VLAN {}: use another `vlan`", domain.bridge, domain.vlan));
         }
         if let Some(other) = vnis.insert((&domain.tunnel, domain.vni), name) {
-            return both(other, format!("tunnel {} and VNI {}", domain.tunnel, domain.vni));
+            return refuse(other, format!("tunnel {} and VNI {}", domain.tunnel, domain.vni));
         }
         if addresses.insert(&domain.tunnel, domain.own).is_some_and(|other| other != domain.own) {
             return Err(ConfigError::Value(format!("tunnel {} has two addresses: use one", domain.tunnel)));

@@ -35,14 +35,15 @@ fn defaults() {
 
 #[test]
 fn targets_by_hand() {
-    let with = |keys: &str| parse(&format!("{GOOD}{keys}\n"));
-    let config = with("import = [\"65001:5\", \"*:7\"]\nexport = [\"192.0.2.9:1\", \"65001:5\"]").expect("it is right");
+    let parse_with = |keys: &str| parse(&format!("{GOOD}{keys}\n"));
+    let config =
+        parse_with("import = [\"65001:5\", \"*:7\"]\nexport = [\"192.0.2.9:1\", \"65001:5\"]").expect("it is right");
     let domain = &config.domains[0];
     assert_eq!(domain.export.len(), 2);
-    let has = |text: &str| domain.import.has_any(&[text.parse().expect("a target")]);
-    assert!(has("65001:5") && has("3:7") && has("70000:7"));
-    assert!(!has("65002:5") && !has("65000:10010"));
-    let rfc = with("route-targets = \"rfc8365\"").expect("it is right");
+    let imports = |text: &str| domain.import.has_any(&[text.parse().expect("a target")]);
+    assert!(imports("65001:5") && imports("3:7") && imports("70000:7"));
+    assert!(!imports("65002:5") && !imports("65000:10010"));
+    let rfc = parse_with("route-targets = \"rfc8365\"").expect("it is right");
     assert_eq!(rfc.domains[0].export, [Target::of_rfc8365(65000, 10010)]);
     assert!(rfc.domains[0].import.has_any(&[Target::of_vni(65000, 10010)]));
 }
@@ -79,6 +80,7 @@ fn mistakes_are_explained() {
         (format!("{GOOD}[limits]\nhold = \"2days\"\n"), "at most a day"),
         (format!("{GOOD}[limits]\nport-routes = 0\n"), "at least 1"),
         (format!("{GOOD}[limits]\nduplicate-moves = 1\n"), "at least 2"),
+        (format!("{GOOD}[limits]\nhost-routes = 0\n"), "at least 1"),
         (format!("{GOOD}[network.b]\nbridge = \"b\"\ntunnel = \"vx1\"\nvni = 75546\n"), "same route distinguisher"),
         (format!("{GOOD}[network.b]\nbridge = \"b\"\ntunnel = \"vx0\"\nvni = 10010\nrd = \"1:1\"\n"), "same tunnel"),
         (format!("{GOOD}[network.b]\nbridge = \"lan\"\ntunnel = \"vx1\"\nvni = 5\n"), "same bridge"),
@@ -101,7 +103,8 @@ fn gobgpd_gets_its_sessions() {
     let text = format!(
         "{GOOD}[[neighbor]]\naddress = \"192.0.2.2\"\npassword-file = {:?}\nttl-security = true\n\
          [[neighbor]]\naddress = \"2001:db8::2\"\nasn = 65001\nlocal-address = \"2001:db8::1\"\nhold-time = \"9s\"\n\
-         route-reflector-client = true\ngraceful-restart = true\n",
+         route-reflector-client = true\ngraceful-restart = true\nmax-routes = 7\n\
+         [[neighbor]]\naddress = \"192.0.2.3\"\nmax-routes = 0\n",
         key.path()
     );
     let text = parse(&text).and_then(|config| config.gobgpd()).expect("it is right");
@@ -113,6 +116,10 @@ fn gobgpd_gets_its_sessions() {
     assert!(neighbors[0].get("graceful-restart").is_none());
     assert_eq!(neighbors[1]["graceful-restart"]["config"]["restart-time"].as_integer(), Some(120));
     assert_eq!(neighbors[1]["ebgp-multihop"]["config"]["enabled"].as_bool(), Some(true));
+    // Twice the routes that the process keeps, a number, and none.
+    let limit = |at: usize| neighbors[at]["afi-safis"][0].get("prefix-limit").cloned();
+    let most = |at: usize| limit(at).and_then(|limit| limit["config"]["max-prefixes"].as_integer());
+    assert_eq!([0, 1, 2].map(most), [Some(400_000), Some(7), None]);
     assert_eq!(read["global"]["config"]["local-address-list"].as_array().map(Vec::len), Some(2));
     // Without neighbours, or with another version of IP, there is no session.
     let error = parse(GOOD).and_then(|config| config.gobgpd()).expect_err("no neighbour").to_string();
@@ -127,10 +134,10 @@ fn documents() {
     let packaged = include_str!("../../../../dist/evpn.toml");
     assert!(parse(packaged).and_then(|config| config.gobgpd()).is_ok());
     let guide = include_str!("../../../../docs/evpn.md");
-    let of_block = |block: &str| block.lines().map(|line| format!("{}\n", line.trim_start())).collect::<String>();
+    let without_indent = |block: &str| block.lines().map(|line| format!("{}\n", line.trim_start())).collect::<String>();
     // A block of the word `toml` alone is a file of the switch.
     let blocks = guide.split("```toml evpn\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let files: Vec<String> = blocks.map(of_block).collect();
+    let files: Vec<String> = blocks.map(without_indent).collect();
     assert_eq!(files.len(), 1);
     assert!(parse(&files[0]).and_then(|config| config.gobgpd()).is_ok(), "{}", files[0]);
     // Its reasons exist.

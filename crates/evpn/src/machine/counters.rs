@@ -63,6 +63,8 @@ refusals! {
     BadAddress = "bad-address";
     /// Received routes beyond the limit.
     TooManyRoutes = "too-many-routes";
+    /// Received routes of a host that has filled its share.
+    HostFull = "host-full";
     /// Received routes from more hosts than a tunnel may have.
     TooManyRemotes = "too-many-remotes";
     /// Received routes for a station that is static here.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use straightline_wire::MacAddr;
 
 use super::settings::Domain;
-use super::station::{RemoteRoute, Station};
+use super::station::{Mentions, RemoteRoute, Station};
 use crate::route::{Pmsi, Route, RouteKey, VXLAN};
 use crate::{INGRESS_REPLICATION, Mobility};
 
@@ -29,14 +29,31 @@ pub(crate) struct DomainState {
     addresses: BTreeMap<IpAddr, Holders>,
     /// The stations of each other host, as its routes say.
     behind: BTreeMap<IpAddr, BTreeSet<MacAddr>>,
+    /// Moves of stations to this host, and from it to others.
+    pub(crate) moves_here: u64,
+    pub(crate) moves_away: u64,
 }
 
 /// The stations that say that an address is theirs.
 #[derive(Clone, Debug)]
 struct Holders {
-    /// The first one.
+    /// The one that counts: the first one. The switch vouches for the addresses of stations here, so these
+    /// go before those of other hosts.
     holder: MacAddr,
-    all: BTreeSet<MacAddr>,
+    /// All of them, each with whether it is here.
+    all: BTreeMap<MacAddr, bool>,
+}
+
+impl Holders {
+    /// Returns the station that is to hold the address; `None` if nobody says any more that it has it.
+    fn choose(&self) -> Option<MacAddr> {
+        let here = || self.all.iter().find(|(_, is_here)| **is_here).map(|(mac, _)| *mac);
+        match self.all.get(&self.holder) {
+            Some(true) => Some(self.holder),
+            Some(false) => here().or(Some(self.holder)),
+            None => here().or_else(|| self.all.keys().next().copied()),
+        }
+    }
 }
 
 impl DomainState {
@@ -48,32 +65,40 @@ impl DomainState {
             addresses: BTreeMap::new(),
             behind: BTreeMap::new(),
             flood_hosts: BTreeMap::new(),
+            moves_here: 0,
+            moves_away: 0,
         }
     }
 
-    /// Adds or replaces a received route of a station. Returns true if it is a new one.
-    pub(crate) fn add_route(&mut self, mac: MacAddr, key: RouteKey, route: RemoteRoute) -> bool {
+    /// Returns the host of a received route.
+    pub(crate) fn host_of(&self, key: &RouteKey) -> Option<IpAddr> {
+        match key {
+            RouteKey::Flood { .. } => self.floods.get(key).map(|flood| flood.next_hop),
+            RouteKey::Station { mac, .. } => self.stations.get(mac)?.routes.get(key).map(|route| route.next_hop),
+        }
+    }
+
+    /// Adds or replaces a received route of a station.
+    pub(crate) fn add_route(&mut self, mac: MacAddr, key: RouteKey, route: RemoteRoute) {
         let before = self.stations.entry(mac).or_default().routes.insert(key, route);
         self.behind.entry(route.next_hop).or_default().insert(mac);
         if let Some(before) = before {
             self.left(mac, before.next_hop);
         }
-        before.is_none()
     }
 
-    /// Removes a received route of a station. Returns false if there was none.
-    pub(crate) fn remove_route(&mut self, mac: MacAddr, key: &RouteKey) -> bool {
+    /// Removes a received route of a station.
+    pub(crate) fn remove_route(&mut self, mac: MacAddr, key: &RouteKey) {
         let route = self.stations.get_mut(&mac).and_then(|station| station.routes.remove(key));
         if let Some(route) = route {
             self.left(mac, route.next_hop);
         }
-        route.is_some()
     }
 
     /// Notes that a route of this host has gone.
     fn left(&mut self, mac: MacAddr, host: IpAddr) {
-        let has = |station: &Station| station.routes.values().any(|route| route.next_hop == host);
-        if self.stations.get(&mac).is_some_and(has) {
+        let is_behind = |station: &Station| station.routes.values().any(|route| route.next_hop == host);
+        if self.stations.get(&mac).is_some_and(is_behind) {
             return;
         }
         if let Some(behind) = self.behind.get_mut(&host) {
@@ -156,31 +181,33 @@ impl DomainState {
         route
     }
 
-    /// Returns whether `mac` was the first station to have this address.
+    /// Returns whether this address counts as that of `mac`.
     pub(crate) fn holds(&self, mac: MacAddr, ip: IpAddr) -> bool {
         self.addresses.get(&ip).is_some_and(|holders| holders.holder == mac)
     }
 
-    /// Notes the addresses that `mac` says are its own now. Returns stations that got an address by
-    /// this.
-    pub(crate) fn mention(&mut self, mac: MacAddr, before: &BTreeSet<IpAddr>, now: &BTreeSet<IpAddr>) -> Vec<MacAddr> {
-        let mut heirs = Vec::new();
-        for ip in before.difference(now) {
-            let Some(holders) = self.addresses.get_mut(ip) else { continue };
-            holders.all.remove(&mac);
-            match holders.all.first() {
+    /// Notes the addresses that `mac` says are its own now. Returns other stations that got or lost an
+    /// address by this.
+    pub(crate) fn mention(&mut self, mac: MacAddr, before: &Mentions, now: &Mentions) -> Vec<MacAddr> {
+        let mut others = Vec::new();
+        let gone = before.keys().filter(|ip| !now.contains_key(ip)).map(|ip| (ip, None));
+        let changed = now.iter().filter(|(ip, is_here)| before.get(ip) != Some(is_here));
+        for (ip, is_here) in gone.chain(changed.map(|(ip, is_here)| (ip, Some(*is_here)))) {
+            let new = || Holders { holder: mac, all: BTreeMap::new() };
+            let holders = self.addresses.entry(*ip).or_insert_with(new);
+            match is_here {
+                Some(is_here) => drop(holders.all.insert(mac, is_here)),
+                None => drop(holders.all.remove(&mac)),
+            }
+            match holders.choose() {
                 None => drop(self.addresses.remove(ip)),
-                Some(first) if holders.holder == mac => {
-                    holders.holder = *first;
-                    heirs.push(*first);
+                Some(next) if next == holders.holder => {}
+                Some(next) => {
+                    let before = std::mem::replace(&mut holders.holder, next);
+                    others.extend([before, next].into_iter().filter(|other| *other != mac));
                 }
-                Some(_) => {}
             }
         }
-        for ip in now.difference(before) {
-            let new = || Holders { holder: mac, all: BTreeSet::new() };
-            self.addresses.entry(*ip).or_insert_with(new).all.insert(mac);
-        }
-        heirs
+        others
     }
 }

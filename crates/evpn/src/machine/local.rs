@@ -55,6 +55,16 @@ impl Machine {
         }
     }
 
+    /// Notes whether a port of the switch may send from certain MAC addresses only, so that its stations are
+    /// what they say.
+    pub fn port_is_checked(&mut self, port: &str, is_checked: bool) {
+        if !is_checked {
+            self.checked_ports.remove(port);
+        } else if !self.checked_ports.contains(port) {
+            self.checked_ports.insert(port.to_owned());
+        }
+    }
+
     /// A station is behind a port of the switch.
     pub fn station_seen(&mut self, now: Duration, bridge: &str, vlan: u16, mac: MacAddr, port: &str, seen: Seen) {
         let Some(at) = self.domain_of(bridge, vlan).filter(|_| is_station(mac)) else { return };

@@ -72,8 +72,24 @@ pub struct Sizes {
     pub elsewhere: usize,
     /// Stations that moved too often.
     pub duplicate: usize,
+    /// Moves of stations to this host.
+    pub moves_here: u64,
+    /// Moves of stations from this host to others.
+    pub moves_away: u64,
     /// Hosts that want floods.
     pub remotes: usize,
+}
+
+/// The received routes of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostRoutes {
+    /// Routes that are kept.
+    pub kept: usize,
+    /// Routes that were refused because the host has filled its share. Counted for as long as routes of the
+    /// host are kept.
+    pub refused: u64,
+    /// Some of these may be told again once there is space.
+    is_full: bool,
 }
 
 /// The limits and counts of a port.
@@ -91,10 +107,15 @@ pub struct Machine {
     domains: Vec<DomainState>,
     ports: BTreeMap<String, Port>,
     counters: Counters,
-    /// Received routes that are kept.
+    /// The ports that may send from certain MAC addresses only.
+    checked_ports: BTreeSet<String>,
+    /// Received routes that are kept, of all hosts and of each.
     routes: usize,
-    /// Routes were refused because a limit was reached.
+    hosts: BTreeMap<IpAddr, HostRoutes>,
+    /// Routes were refused because the limit of all was reached.
     overflowed: bool,
+    /// A host whose share was full has space again.
+    has_space: bool,
     /// The stations of the switch have been listed, and the switch is not away for long.
     serves: bool,
     /// Own paths that GoBGP had and that were not announced by this process, with their sequence
@@ -131,8 +152,11 @@ impl Machine {
             domains: domains.into_iter().map(DomainState::new).collect(),
             ports: BTreeMap::new(),
             counters: Counters::default(),
+            checked_ports: BTreeSet::new(),
             routes: 0,
+            hosts: BTreeMap::new(),
             overflowed: false,
+            has_space: false,
             serves: false,
             inherited: BTreeMap::new(),
             inherited_until: until,
@@ -176,6 +200,26 @@ impl Machine {
         self.routes
     }
 
+    /// Returns the number of received routes that are kept although GoBGP has not told them since it was away.
+    #[must_use]
+    pub fn stale(&self) -> usize {
+        if self.routes_until.is_none() {
+            return 0;
+        }
+        let mut stale = 0;
+        for domain in &self.domains {
+            let routes = domain.stations.values().flat_map(|station| station.routes.values());
+            let listings = routes.map(|route| route.listing).chain(domain.floods.values().map(|flood| flood.listing));
+            stale += listings.filter(|listing| self.gobgp_is_away || *listing < self.route_listing).count();
+        }
+        stale
+    }
+
+    /// Returns the received routes of each host.
+    pub fn hosts(&self) -> impl Iterator<Item = (IpAddr, HostRoutes)> {
+        self.hosts.iter().map(|(host, routes)| (*host, *routes))
+    }
+
     /// Returns the sizes of a domain.
     #[must_use]
     pub fn sizes(&self, domain: usize) -> Sizes {
@@ -185,6 +229,8 @@ impl Machine {
             here: count(|station| station.announced.is_some()),
             elsewhere: count(|station| station.placed.is_some()),
             duplicate: count(|station| station.frozen.is_some()),
+            moves_here: state.moves_here,
+            moves_away: state.moves_away,
             remotes: state.flood_hosts().count(),
         }
     }

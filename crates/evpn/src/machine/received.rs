@@ -1,5 +1,6 @@
 //! Facts from GoBGP: routes of other hosts, and the echo of own paths.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use straightline_wire::MacAddr;
@@ -59,9 +60,43 @@ impl Machine {
     /// Returns whether routes were refused by a limit, and there is capacity again: the caller then
     /// lists GoBGP's table.
     pub fn wants_routes(&mut self) -> bool {
-        let wants = self.overflowed && self.routes <= self.limits.routes / 10 * 9;
-        self.overflowed &= !wants;
-        wants
+        let has_space = self.overflowed && self.routes <= most_to_list(self.limits.routes);
+        self.overflowed &= !has_space;
+        std::mem::take(&mut self.has_space) || has_space
+    }
+
+    /// Returns the reason why a route of a host has no place. `before` is the host of the route that it replaces.
+    fn limit(&mut self, host: IpAddr, before: Option<IpAddr>) -> Option<Refusal> {
+        if before == Some(host) {
+            return None;
+        }
+        if before.is_none() && self.routes >= self.limits.routes {
+            self.overflowed = true;
+            return Some(Refusal::TooManyRoutes);
+        }
+        let routes = self.hosts.get_mut(&host).filter(|routes| routes.kept >= self.limits.host_routes)?;
+        routes.refused += 1;
+        routes.is_full = true;
+        Some(Refusal::HostFull)
+    }
+
+    /// Counts a kept route of the host `now`, which was one of the host `before`.
+    fn count_route(&mut self, before: Option<IpAddr>, now: Option<IpAddr>) {
+        if let Some(host) = now {
+            self.routes += 1;
+            self.hosts.entry(host).or_default().kept += 1;
+        }
+        let Some(host) = before else { return };
+        self.routes -= 1;
+        let Some(routes) = self.hosts.get_mut(&host) else { return };
+        routes.kept -= 1;
+        if routes.is_full && routes.kept <= most_to_list(self.limits.host_routes) {
+            routes.is_full = false;
+            self.has_space = true;
+        }
+        if routes.kept == 0 {
+            self.hosts.remove(&host);
+        }
     }
 
     /// GoBGP is away. Its routes end after a time.
@@ -163,35 +198,31 @@ impl Machine {
     }
 
     fn received_flood(&mut self, now: Duration, at: usize, route: &Route) {
-        let is_known = self.domains[at].floods.contains_key(&route.key);
-        if !is_known && self.routes >= self.limits.routes {
-            self.refuse(Refusal::TooManyRoutes);
-            return;
-        }
+        let before = self.domains[at].host_of(&route.key);
+        let mut refusal = self.limit(route.next_hop, before);
         let remotes = self.remotes(&self.domains[at].settings.tunnel);
-        if !remotes.contains(&route.next_hop) && remotes.len() >= self.limits.remotes {
-            self.refuse(Refusal::TooManyRemotes);
+        if refusal.is_none() && !remotes.contains(&route.next_hop) && remotes.len() >= self.limits.remotes {
+            self.overflowed = true;
+            refusal = Some(Refusal::TooManyRemotes);
+        }
+        if let Some(refusal) = refusal {
+            self.counters.count(refusal);
             self.remove(now, &route.key);
             return;
         }
-        self.routes += usize::from(!is_known);
+        self.count_route(before, Some(route.next_hop));
         let flood = Flood { next_hop: route.next_hop, listing: self.route_listing };
         for host in self.domains[at].add_flood(route.key, flood) {
             self.flood_changed(now, at, host);
         }
     }
 
-    /// Counts a route that a limit refuses.
-    fn refuse(&mut self, refusal: Refusal) {
-        self.counters.count(refusal);
-        self.overflowed = true;
-    }
-
     fn received_station(&mut self, now: Duration, at: usize, mac: MacAddr, route: &Route) {
-        let is_full = self.routes >= self.limits.routes;
-        let has = |station: &super::station::Station| station.routes.contains_key(&route.key);
-        if is_full && !self.domains[at].stations.get(&mac).is_some_and(has) {
-            self.refuse(Refusal::TooManyRoutes);
+        let before = self.domains[at].host_of(&route.key);
+        if let Some(refusal) = self.limit(route.next_hop, before) {
+            self.counters.count(refusal);
+            // It replaces a route of another host.
+            self.remove(now, &route.key);
             return;
         }
         let station = self.domains[at].stations.entry(mac).or_default();
@@ -203,38 +234,42 @@ impl Machine {
             // It was seen here, but moved on before it was announced.
             station.local = None;
         }
-        self.routes += usize::from(self.domains[at].add_route(mac, route.key, new));
+        self.count_route(before, Some(route.next_hop));
+        self.domains[at].add_route(mac, route.key, new);
         self.settle(now, at, mac);
     }
 
     /// Removes a received route from all domains.
     fn remove(&mut self, now: Duration, key: &RouteKey) {
         for at in 0..self.domains.len() {
+            let Some(host) = self.domains[at].host_of(key) else { continue };
+            self.count_route(Some(host), None);
             match key {
                 RouteKey::Flood { .. } => {
-                    let before = self.domains[at].floods.len();
-                    let gone = self.domains[at].remove_flood(key);
-                    self.routes -= before - self.domains[at].floods.len();
-                    if let Some(host) = gone {
+                    if let Some(host) = self.domains[at].remove_flood(key) {
                         self.flood_changed(now, at, host);
                     }
                 }
                 RouteKey::Station { mac, .. } => {
-                    if self.domains[at].remove_route(*mac, key) {
-                        self.routes -= 1;
-                        self.settle(now, at, *mac);
-                    }
+                    self.domains[at].remove_route(*mac, key);
+                    self.settle(now, at, *mac);
                 }
             }
         }
     }
 
     /// A host wants floods now, or no longer. Its stations are placed by it.
-    fn flood_changed(&mut self, now: Duration, at: usize, host: std::net::IpAddr) {
+    fn flood_changed(&mut self, now: Duration, at: usize, host: IpAddr) {
         let tunnel = self.domains[at].settings.tunnel.clone();
         self.changes.insert(Change::Remote { tunnel, host });
         for mac in self.domains[at].behind(host) {
             self.settle(now, at, mac);
         }
     }
+}
+
+/// Returns the number of routes up to which it is worth listing the table again for those that a limit has
+/// refused.
+fn most_to_list(limit: usize) -> usize {
+    limit / 10 * 9
 }

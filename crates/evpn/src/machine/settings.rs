@@ -70,6 +70,8 @@ pub struct Limits {
     pub port_stations: usize,
     /// Received routes of all networks that are kept.
     pub routes: usize,
+    /// Received routes of one host that are kept: its share.
+    pub host_routes: usize,
     /// Other hosts of a tunnel.
     pub remotes: usize,
     /// Moves of a station to this host within `duplicate_window` that make it a duplicate (RFC 7432
@@ -91,6 +93,7 @@ impl Default for Limits {
             port_moves: Rate { per_second: 10, burst: 20 },
             port_stations: 1000,
             routes: 200_000,
+            host_routes: 20_000,
             remotes: 1024,
             duplicate_moves: 5,
             duplicate_window: Duration::from_secs(180),

@@ -10,7 +10,7 @@ use super::counters::Refusal;
 use super::local::MAX_ADDRESSES;
 use super::rate::Bucket;
 use super::settings::Domain;
-use super::station::{Announced, Decision, Placed, Station, use_token};
+use super::station::{Announced, Decision, Mentions, Placed, Station, use_token};
 use super::{Change, Machine, Notice, Port};
 use crate::route::RouteKey;
 
@@ -26,8 +26,8 @@ impl Machine {
             if let Some(due) = station.due.take() {
                 self.due.remove(&(due, at, mac));
             }
-            station.frozen.take_if(|until| *until <= now);
             station.local.take_if(|local| local.confirm_by.is_some_and(|by| by <= now));
+            self.thaw(now, &mut station);
 
             let mut wake = self.place(now, at, mac, &mut station);
             let mentions = mentions(&station);
@@ -45,8 +45,31 @@ impl Machine {
         }
     }
 
+    /// Ends the time of a duplicate station. A guarded one stays so while another host announces it, and
+    /// one that was left to another host is free as soon as no host announces it.
+    fn thaw(&self, now: Duration, station: &mut Station) {
+        let Some(until) = station.frozen else { return };
+        let is_due = until <= now;
+        let is_elsewhere = !station.routes.is_empty();
+        let is_over = if station.is_guarded {
+            station.local.is_none() || is_due && !is_elsewhere
+        } else {
+            is_due || !is_elsewhere
+        };
+        if is_over {
+            station.frozen = None;
+            station.is_guarded = false;
+        } else if is_due {
+            station.frozen = Some(now + self.limits.duplicate_retry);
+        }
+    }
+
     /// Decides whether the station is here. Returns the time at which to look again.
     fn place(&mut self, now: Duration, at: usize, mac: MacAddr, station: &mut Station) -> Option<Duration> {
+        if station.is_guarded {
+            self.follow_port(station);
+            return None;
+        }
         if station.frozen.is_some() {
             self.leave(station);
             return None;
@@ -71,6 +94,7 @@ impl Machine {
                 wake
             }
             Decision::Elsewhere => {
+                self.domains[at].moves_away += u64::from(station.here.is_some() && station.local.is_some());
                 self.leave(station);
                 station.local = None;
                 None
@@ -131,16 +155,19 @@ impl Machine {
 
     /// Counts a move to this host (RFC 7432 section 15.1).
     fn count_move(&mut self, now: Duration, at: usize, mac: MacAddr, station: &mut Station) {
-        if station.here.is_none() {
-            return;
-        }
+        let Some(port) = &station.here else { return };
+        self.domains[at].moves_here += 1;
         let window = self.limits.duplicate_window;
         station.moves.retain(|moved| now.saturating_sub(*moved) < window);
         station.moves.push(now);
         if station.moves.len() >= self.limits.duplicate_moves {
             station.moves.clear();
             station.frozen = Some(now + self.limits.duplicate_retry);
-            self.leave(station);
+            // The switch has checked that nobody else sends from this address there.
+            station.is_guarded = self.checked_ports.contains(port);
+            if !station.is_guarded {
+                self.leave(station);
+            }
             self.counters.count(Refusal::Duplicate);
             let network = self.domains[at].settings.network.clone();
             self.notices.push(Notice::Duplicate { network, mac });
@@ -222,9 +249,9 @@ impl Machine {
 }
 
 /// Returns the addresses that the station says are its own.
-fn mentions(station: &Station) -> BTreeSet<IpAddr> {
-    let bound = station.bindings.keys().copied().filter(|_| station.here.is_some());
-    bound.chain(station.remote_ips(None)).collect()
+fn mentions(station: &Station) -> Mentions {
+    let bound = station.bindings.keys().filter(|_| station.here.is_some());
+    station.remote_ips(None).map(|ip| (ip, false)).chain(bound.map(|ip| (*ip, true))).collect()
 }
 
 fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {

@@ -58,6 +58,9 @@ pub(crate) struct Announced {
     pub(crate) ips: BTreeSet<IpAddr>,
 }
 
+/// Addresses that a station says are its own, each with whether the switch here vouches for it.
+pub(crate) type Mentions = BTreeMap<IpAddr, bool>;
+
 /// All that is known of a station.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Station {
@@ -78,11 +81,13 @@ pub(crate) struct Station {
     /// The switch has refused this place.
     pub(crate) is_refused: bool,
     /// The addresses that count as those of this station, if nobody else had them first.
-    pub(crate) mentions: BTreeSet<IpAddr>,
+    pub(crate) mentions: Mentions,
     /// The times of its moves to this host.
     pub(crate) moves: Vec<Duration>,
-    /// It moved too often: nothing is done until then.
+    /// It moved too often: it stays where it is until then.
     pub(crate) frozen: Option<Duration>,
+    /// It stays here meanwhile, because its port may send from this address only.
+    pub(crate) is_guarded: bool,
     /// The times from which reserved tokens may be used: of a move, and of a route.
     pub(crate) move_token: Option<Duration>,
     pub(crate) route_token: Option<Duration>,
@@ -127,7 +132,8 @@ impl Station {
 
     /// Returns the mobility by which this host announces the station.
     pub(crate) fn mobility(&self) -> Mobility {
-        Mobility { sticky: self.local.as_ref().is_some_and(|local| local.is_static), sequence: self.sequence }
+        let is_static = self.local.as_ref().is_some_and(|local| local.is_static);
+        Mobility { sticky: is_static || self.is_guarded, sequence: self.sequence }
     }
 
     /// Returns the addresses of the station's routes by this host, or by all if it is `None`.

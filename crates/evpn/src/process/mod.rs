@@ -28,8 +28,8 @@ use tokio::time::timeout;
 pub use answer::{AskError, ask};
 use gobgp::{GoBgpNews, MAX_SENT, SentPaths};
 pub use status::{
-    GoBgpStatus, NeighbourStatus, NetworkStatus, Problem, RouteStatus, Routes, Status, SwitchStatus, problems,
-    routes_text, status_text,
+    GoBgpStatus, HostStatus, NeighbourStatus, NetworkStatus, Problem, ProblemArea, RouteStatus, Routes, Status,
+    SwitchStatus, problems, routes_text, status_text,
 };
 use switch::{RefusedEntry, SwitchChange, SwitchNews, ToldSequences};
 
@@ -47,6 +47,9 @@ const IDLE: Duration = Duration::from_secs(10);
 /// The time that neighbours which are up have to tell their tables, and the time without news after it.
 const SETTLE: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(1);
+
+/// The least time between two listings of GoBGP's table for routes that a limit has refused.
+const RELIST: Duration = Duration::from_secs(10);
 
 /// The pause after paths were refused, and after a failed change of the switch.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -94,6 +97,8 @@ struct Process {
     knows_routes: bool,
     /// The time of the last news of neighbours or paths.
     heard: Duration,
+    /// The time of the last listing for routes that a limit had refused.
+    relisted: Duration,
     /// The time since which GoBGP's table has been told, and all neighbours are up.
     settled: Option<Duration>,
     neighbours: Vec<Neighbour>,
@@ -180,6 +185,7 @@ impl Process {
             gobgp_error: None,
             knows_routes: false,
             heard: Duration::ZERO,
+            relisted: Duration::ZERO,
             settled: None,
             neighbours: Vec::new(),
             paths: BTreeSet::new(),
@@ -211,6 +217,7 @@ impl Process {
             let now = self.now();
             self.machine.tick(now);
             self.sweep(now);
+            self.list_again(now);
             if self.later_from <= now {
                 self.paths.append(&mut self.later);
             }
@@ -326,8 +333,12 @@ impl Process {
                 self.gobgp_error = why;
             }
         }
-        if self.gobgp_is_listed && self.machine.wants_routes() {
-            // There are routes that were refused before: the whole table is told again.
+    }
+
+    /// Has GoBGP's table told again if there is space for routes that were refused before.
+    fn list_again(&mut self, now: Duration) {
+        if self.gobgp_is_listed && now >= self.relisted + RELIST && self.machine.wants_routes() {
+            self.relisted = now;
             self.gobgp_is_listed = false;
             self.follow_gobgp();
         }
@@ -379,14 +390,17 @@ impl Process {
                 self.switch_error = None;
                 self.all = true;
             }
-            NetworkEvent::Learned { bridge, vlan, mac, port, is_static, is_tunnel: false } => {
+            NetworkEvent::Learned { bridge, vlan, mac, port, is_static, is_tunnel: false, is_checked } => {
+                machine.port_is_checked(&port, is_checked);
                 let seen = if is_static { Seen::Static } else { Seen::Learned };
                 machine.station_seen(now, &bridge, vlan, station(&mac), &port, seen);
             }
-            NetworkEvent::Moved { bridge, vlan, mac, port, is_tunnel: false, .. } => {
+            NetworkEvent::Moved { bridge, vlan, mac, port, is_tunnel: false, is_checked, .. } => {
+                machine.port_is_checked(&port, is_checked);
                 machine.station_seen(now, &bridge, vlan, station(&mac), &port, Seen::Learned);
             }
-            NetworkEvent::Claimed { bridge, vlan, mac, port } => {
+            NetworkEvent::Claimed { bridge, vlan, mac, port, is_checked } => {
+                machine.port_is_checked(&port, is_checked);
                 machine.station_seen(now, &bridge, vlan, station(&mac), &port, Seen::Claimed);
             }
             NetworkEvent::Moved { bridge, vlan, mac, .. } => {

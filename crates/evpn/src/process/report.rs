@@ -1,10 +1,15 @@
 //! The answers of the process.
 
 use super::Process;
-use super::status::{GoBgpStatus, NeighbourStatus, NetworkStatus, RouteStatus, Routes, Status, SwitchStatus};
+use super::status::{
+    GoBgpStatus, HostStatus, NeighbourStatus, NetworkStatus, RouteStatus, Routes, Status, SwitchStatus,
+};
 use crate::gobgp::Version;
 use crate::machine::{Domain, Refusal};
 use crate::route::{Mobility, RouteKey};
+
+/// The most hosts of an answer.
+const MOST_HOSTS: usize = 1024;
 
 impl Process {
     /// Returns the state of the process.
@@ -38,8 +43,23 @@ impl Process {
             },
             networks: self.machine.domains().enumerate().map(|(at, domain)| self.network(at, domain)).collect(),
             received: self.machine.received(),
+            stale: self.machine.stale(),
+            announced: self.machine.paths().count(),
+            hosts: self.hosts(),
             refused: counted.filter(|(_, count)| *count > 0).map(|(word, count)| (word.to_owned(), count)).collect(),
         }
+    }
+
+    /// Returns the hosts with the most routes.
+    fn hosts(&self) -> Vec<HostStatus> {
+        let mut hosts: Vec<HostStatus> = self
+            .machine
+            .hosts()
+            .map(|(host, routes)| HostStatus { host: host.to_string(), routes: routes.kept, refused: routes.refused })
+            .collect();
+        hosts.sort_by_key(|host| std::cmp::Reverse((host.refused, host.routes)));
+        hosts.truncate(MOST_HOSTS);
+        hosts
     }
 
     fn network(&self, at: usize, domain: &Domain) -> NetworkStatus {
@@ -56,6 +76,8 @@ impl Process {
             here: sizes.here,
             elsewhere: sizes.elsewhere,
             duplicate: sizes.duplicate,
+            moves_here: sizes.moves_here,
+            moves_away: sizes.moves_away,
             remotes: self.machine.remotes(&domain.tunnel).iter().map(ToString::to_string).collect(),
         }
     }

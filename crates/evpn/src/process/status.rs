@@ -22,8 +22,28 @@ pub struct Status {
     pub networks: Vec<NetworkStatus>,
     /// Received routes that are kept.
     pub received: usize,
+    /// Those of them that GoBGP has not told since it was away.
+    #[serde(default)]
+    pub stale: usize,
+    /// Routes of this host.
+    #[serde(default)]
+    pub announced: usize,
+    /// The received routes of each host: at most 1024 hosts, those with refused routes first.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
     /// How often something was refused, by reason. Reasons that did not occur are missing.
     pub refused: BTreeMap<String, u64>,
+}
+
+/// The received routes of a host, by their next hop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// The host.
+    pub host: String,
+    /// Routes that are kept.
+    pub routes: usize,
+    /// Routes that were refused because the host has filled its share.
+    pub refused: u64,
 }
 
 /// The side of GoBGP.
@@ -93,8 +113,14 @@ pub struct NetworkStatus {
     pub here: usize,
     /// Stations of other hosts that the switch has.
     pub elsewhere: usize,
-    /// Stations that moved too often, and are left alone.
+    /// Stations that moved too often, and stay where they are for a time.
     pub duplicate: usize,
+    /// Moves of stations to this host.
+    #[serde(default)]
+    pub moves_here: u64,
+    /// Moves of stations from this host to others.
+    #[serde(default)]
+    pub moves_away: u64,
     /// The other hosts of the tunnel.
     pub remotes: Vec<String>,
 }
@@ -138,8 +164,12 @@ pub struct RouteStatus {
 /// Renders a status for people.
 #[must_use]
 pub fn status_text(status: &Status) -> String {
-    let Status { asn, router_id, gobgp, switch, networks, received, refused } = status;
-    let mut text = format!("AS {asn}, router id {router_id}, {received} routes received\n");
+    let Status { asn, router_id, gobgp, switch, networks, received, stale, announced, hosts, refused } = status;
+    let mut text = format!("AS {asn}, router id {router_id}, {announced} routes announced, {received} received");
+    if *stale > 0 {
+        let _ = write!(text, ", {stale} of them stale");
+    }
+    text.push('\n');
     let why = |error: &Option<String>| error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     let version = gobgp.version.map(|version| format!(", version {version}")).unwrap_or_default();
     let _ = writeln!(text, "GoBGP at {}: {}{version}{}", gobgp.address, up(gobgp.up), why(&gobgp.error));
@@ -153,83 +183,160 @@ pub fn status_text(status: &Status) -> String {
     if switch.refused > 0 {
         let _ = writeln!(text, "  {} remotes and stations refused", switch.refused);
     }
-    for network in networks {
-        let NetworkStatus { network, bridge, vlan, tunnel, vni, tag, rd, targets, here, elsewhere, duplicate, remotes } =
-            network;
-        let _ = write!(text, "network {network}: bridge {bridge} VLAN {vlan}, tunnel {tunnel} VNI {vni}");
-        let _ = writeln!(text, ", tag {tag}, rd {rd}, targets {}", targets.join(" "));
-        let _ = write!(text, "  stations: {here} here, {elsewhere} elsewhere");
-        if *duplicate > 0 {
-            let _ = write!(text, ", {duplicate} duplicate");
-        }
-        let hosts = if remotes.is_empty() { "none".to_owned() } else { remotes.join(" ") };
-        let _ = writeln!(text, "\n  other hosts: {hosts}");
+    networks.iter().for_each(|network| text += &network_text(network));
+    for HostStatus { host, routes, refused } in hosts.iter().filter(|host| host.refused > 0) {
+        let _ = writeln!(text, "host {host}: {routes} routes, {refused} refused");
     }
     for refusal in Refusal::ALL {
         if let Some(count) = refused.get(refusal.word()) {
             let _ = writeln!(text, "{}: {count} ({})", refusal.word(), refusal.meaning());
         }
     }
-    for Problem { symptom, fix } in problems(status) {
-        let _ = writeln!(text, "problem: {symptom}\n  {fix}");
+    for Problem { symptom, detail, fix, .. } in problems(status) {
+        let _ = writeln!(text, "problem: {symptom}\n  {detail}\n  {fix}");
     }
+    text
+}
+
+fn network_text(status: &NetworkStatus) -> String {
+    let NetworkStatus { network, bridge, vlan, tunnel, vni, tag, rd, targets, .. } = status;
+    let mut text = format!("network {network}: bridge {bridge} VLAN {vlan}, tunnel {tunnel} VNI {vni}");
+    let _ = writeln!(text, ", tag {tag}, rd {rd}, targets {}", targets.join(" "));
+    let NetworkStatus { here, elsewhere, duplicate, moves_here, moves_away, remotes, .. } = status;
+    let _ = write!(text, "  stations: {here} here, {elsewhere} elsewhere");
+    if *duplicate > 0 {
+        let _ = write!(text, ", {duplicate} duplicate");
+    }
+    let _ = write!(text, "; moves: {moves_here} here, {moves_away} away");
+    let hosts = if remotes.is_empty() { "none".to_owned() } else { remotes.join(" ") };
+    let _ = writeln!(text, "\n  other hosts: {hosts}");
     text
 }
 
 /// Something that is wrong, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// The part that has the problem.
+    pub area: ProblemArea,
     /// The symptom.
     pub symptom: String,
+    /// The consequence.
+    pub detail: &'static str,
     /// The remedy.
     pub fix: &'static str,
+}
+
+/// The parts that may have problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemArea {
+    /// The process, between GoBGP and the switch.
+    Process,
+    /// The sessions of GoBGP.
+    Sessions,
+    /// The routes.
+    Routes,
 }
 
 /// Returns what is wrong.
 #[must_use]
 pub fn problems(status: &Status) -> Vec<Problem> {
-    let Status { gobgp, switch, networks, refused, .. } = status;
+    let mut problems = process_problems(status);
+    problems.extend(session_problems(status));
+    problems.extend(route_problems(status));
+    problems
+}
+
+fn process_problems(Status { gobgp, switch, .. }: &Status) -> Vec<Problem> {
+    let problem = |symptom, detail, fix| Problem { area: ProblemArea::Process, symptom, detail, fix };
+    let mut problems = Vec::new();
+    if !gobgp.up {
+        problems.push(problem(
+            format!("GoBGP does not answer at {}", gobgp.address),
+            "routes are neither sent nor received; those that are known end after `stale`",
+            "start gobgpd, or correct `gobgp`",
+        ));
+    }
+    if !switch.up {
+        problems.push(problem(
+            format!("the switch does not answer at {}", switch.api),
+            "stations are not announced, and it does not learn those of other hosts",
+            "start the switch, or correct `api`",
+        ));
+    }
+    if switch.refused > 0 {
+        problems.push(problem(
+            format!("the switch has refused {} remotes and stations", switch.refused),
+            "frames for these stations are flooded, or do not reach their host",
+            "`straightline evpn status` has the last reason; a table that is full needs a larger `api-stations` of \
+             the bridge",
+        ));
+    }
+    problems
+}
+
+fn session_problems(Status { gobgp, .. }: &Status) -> Vec<Problem> {
+    let problem = |symptom, detail, fix| Problem { area: ProblemArea::Sessions, symptom, detail, fix };
+    if gobgp.up && gobgp.neighbours.is_empty() {
+        return vec![problem(
+            "GoBGP has no neighbour".to_owned(),
+            "no other host is found",
+            "add [[neighbor]], write gobgpd's configuration again, and restart it",
+        )];
+    }
+    let down = gobgp.neighbours.iter().filter(|neighbour| !neighbour.up);
+    down.map(|neighbour| {
+        problem(
+            format!("no session with {}", neighbour.address),
+            "stations behind it are not found, unless another neighbour tells their routes",
+            "compare addresses, AS numbers and keys on both sides; TCP port 179 must be open between them. After \
+             more than `max-routes` routes the session stays down: gobgp neighbor ADDRESS enable",
+        )
+    })
+    .collect()
+}
+
+fn route_problems(status: &Status) -> Vec<Problem> {
+    let Status { networks, refused, hosts, .. } = status;
+    let problem = |symptom, detail, fix| Problem { area: ProblemArea::Routes, symptom, detail, fix };
     let count = |refusal: Refusal| refused.get(refusal.word()).copied().unwrap_or_default();
     let mut problems = Vec::new();
-    let mut add = |is_wrong: bool, symptom: String, fix: &'static str| {
-        if is_wrong {
-            problems.push(Problem { symptom, fix });
-        }
-    };
-    add(!gobgp.up, format!("GoBGP does not answer at {}", gobgp.address), "start gobgpd, or correct `gobgp`");
-    add(
-        gobgp.up && gobgp.neighbours.is_empty(),
-        "GoBGP has no neighbour".to_owned(),
-        "add [[neighbor]], write gobgpd's configuration again, and restart it",
-    );
-    for neighbour in gobgp.neighbours.iter().filter(|neighbour| !neighbour.up) {
-        let fix = "compare addresses, AS numbers and keys on both sides; TCP port 179 must be open between them";
-        add(true, format!("no session with {}", neighbour.address), fix);
+    let lonely = networks.iter().find(|network| network.remotes.is_empty());
+    if let Some(lonely) = lonely.filter(|_| count(Refusal::NoTarget) > 0) {
+        problems.push(problem(
+            format!("network {} has no other host, and received routes have no target of it", lonely.network),
+            "the hosts have no common route target",
+            "compare `route-targets` of all hosts",
+        ));
     }
-    add(!switch.up, format!("the switch does not answer at {}", switch.api), "start the switch, or correct `api`");
-    add(
-        switch.refused > 0,
-        format!("the switch has refused {} remotes and stations", switch.refused),
-        "the last reason is above; a table that is full needs a larger `api-stations` of the bridge",
-    );
-    let knows_nobody = networks.iter().any(|network| network.remotes.is_empty());
-    add(
-        knows_nobody && count(Refusal::NoTarget) > 0,
-        "a network has no other host, and routes have no target of it".to_owned(),
-        "compare `route-targets` of all hosts",
-    );
-    add(count(Refusal::OtherVni) > 0, "a host uses another VNI".to_owned(), "use one `vni` for a network");
-    add(
-        count(Refusal::OwnDistinguisher) > 0,
-        "another host has our route distinguisher".to_owned(),
-        "give each host a `router-id` of its own",
-    );
+    if count(Refusal::OtherVni) > 0 {
+        problems.push(problem(
+            "a host uses another VNI".to_owned(),
+            "its routes have a target of a network here, and a VNI that the network does not have: they are refused",
+            "use one `vni` for a network",
+        ));
+    }
+    if count(Refusal::OwnDistinguisher) > 0 {
+        problems.push(problem(
+            "another host has our route distinguisher".to_owned(),
+            "its routes are refused: they would replace ours",
+            "give each host a `router-id` of its own",
+        ));
+    }
+    for HostStatus { host, routes, .. } in hosts.iter().filter(|host| host.refused > 0) {
+        problems.push(problem(
+            format!("host {host} has filled its share of {routes} routes"),
+            "further stations of it are not known here",
+            "look for a VM there that invents addresses, or raise `host-routes` in [limits]",
+        ));
+    }
     let duplicates: usize = networks.iter().map(|network| network.duplicate).sum();
-    add(
-        duplicates > 0,
-        format!("{duplicates} stations move too often"),
-        "look for two machines with the same MAC address; the log names it",
-    );
+    if duplicates > 0 {
+        problems.push(problem(
+            format!("stations that move too often: {duplicates}"),
+            "they stay at one host for `duplicate-retry`",
+            "look for two machines with the same MAC address; the log names it",
+        ));
+    }
     problems
 }
 
@@ -289,6 +396,9 @@ mod tests {
         wrong(&|status| refuse(status, Refusal::OtherVni));
         wrong(&|status| refuse(status, Refusal::OwnDistinguisher));
         wrong(&|status| status.networks[0].duplicate = 1);
+        wrong(&|status| {
+            status.hosts = vec![HostStatus { host: "192.0.2.2".to_owned(), routes: 20_000, refused: 1 }];
+        });
         wrong(&|status| {
             status.networks[0].remotes.clear();
             refuse(status, Refusal::NoTarget);

@@ -64,7 +64,6 @@ pub(crate) fn address(host: u8) -> String {
 impl Daemon {
     /// Starts a daemon at the address `own`, with these neighbours.
     pub(crate) fn start(program: &Path, own: u8, others: &[u8]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
         let number = own;
         let own = address(own);
         let mut text = format!(
@@ -83,6 +82,12 @@ impl Daemon {
                  [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"l2vpn-evpn\"\n"
             );
         }
+        Self::with_configuration(program, &text)
+    }
+
+    /// Starts a daemon with this configuration.
+    pub(crate) fn with_configuration(program: &Path, text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
         let config = folder.path().join("gobgpd.toml");
         fs::write(&config, text).expect("a file");
         let socket = folder.path().join("api.sock");

@@ -9,6 +9,7 @@ mod switch;
 use std::path::Path;
 
 use daemon::{ASN, Daemon, address, programs, table, until};
+use straightline_evpn::config::Config;
 use straightline_evpn::gobgp::{CallError, Event, GoBgp, Told, Version};
 use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Route, RouteKey, Target, VXLAN};
 use straightline_wire::MacAddr;
@@ -62,6 +63,7 @@ fn gobgp() {
             clear([&here, &there]).await;
             let [one, _two] = daemons;
             the_end_of_a_neighbour_withdraws_its_routes(one, &here, &there).await;
+            a_neighbour_with_too_many_routes_is_cut_off(&program).await;
         });
     }
 }
@@ -211,4 +213,40 @@ async fn the_end_of_a_neighbour_withdraws_its_routes(one: Daemon, here: &GoBgp, 
     until(&mut events, "the withdrawal", |event| (event == Event::Path(Told::Withdrawn(key))).then_some(())).await;
     // The connection to the dead daemon tells it.
     assert!(here.add(&flood(1)).await.is_err());
+}
+
+/// A generated configuration limits the routes of a neighbour: its session ends, and stays down.
+async fn a_neighbour_with_too_many_routes_is_cut_off(program: &Path) {
+    let own = address(3);
+    let text = format!(
+        "asn = {ASN}\nrouter-id = \"{own}\"\naddress = \"192.0.2.1\"\ngobgp = \"127.0.0.1:1\"\nlisten-port = 1790\n\
+         [network.net]\nbridge = \"lan\"\ntunnel = \"vx0\"\nvni = 100\n\
+         [[neighbor]]\naddress = \"{}\"\nmax-routes = 3\n",
+        address(4)
+    );
+    let config = Config::parse(&text, Path::new("evpn.toml")).expect("it is right");
+    let generated = config.gobgpd().expect("it is right");
+    // Only the port differs: both daemons are on this machine.
+    let text = generated.replace("passive-mode = false", "passive-mode = false\nremote-port = 1790");
+    assert!(text != generated, "{generated}");
+    let there = Daemon::start(program, 4, &[3]);
+    let here = Daemon::with_configuration(program, &text);
+    let connections = [here.connect().await, there.connect().await];
+    let mut events = connections[0].watch().await.expect("a watch");
+    let session = |event, up| match event {
+        Event::Neighbour(neighbour) => (neighbour.is_up == up).then_some(()),
+        _ => None,
+    };
+    until(&mut events, "the session", |event| session(event, true)).await;
+    for number in 0..8 {
+        let mac = MacAddr([2, 0, 0, 0, 1, number]);
+        let mut route = station(4, 0, VNI);
+        if let RouteKey::Station { mac: of, ip, .. } = &mut route.key {
+            *of = mac;
+            *ip = None;
+        }
+        connections[1].add(&route).await.expect("it is taken");
+    }
+    until(&mut events, "the end of the session", |event| session(event, false)).await;
+    until_table(&connections[0], "no route of the neighbour", |routes| routes.is_empty()).await;
 }

@@ -21,6 +21,7 @@ use straightline_packet::IgnorePoison;
 use super::Members;
 use crate::Switch;
 use crate::api::{ErrorCode, MAX_FILL, NetworkEvent, Refusal, Stream, SubscribeRequest, Subscribed};
+use crate::config::PortConfig;
 use crate::running::{Running, Snapshot};
 
 /// The time between two looks, in nanoseconds.
@@ -116,8 +117,8 @@ struct Subscription {
     timer: OwnedFd,
     /// The bridges of interest; empty for all.
     only: Vec<String>,
-    /// The name of each port by its index, and whether it is a tunnel.
-    names: HashMap<u16, (String, bool)>,
+    /// The ports by their index.
+    names: Names,
     /// The snapshot of the last look.
     snapshot: Option<Arc<Snapshot>>,
     followed: Vec<Followed>,
@@ -282,19 +283,33 @@ impl Subscription {
     }
 }
 
-type Names = HashMap<u16, (String, bool)>;
-
-fn names(now: &Snapshot) -> Names {
-    let ports = now.config.ports.iter().zip(&now.plan.ports);
-    ports.map(|(config, place)| (place.slot, (config.name.clone(), config.kind.as_tunnel().is_some()))).collect()
+/// The facts that events tell of a port.
+#[derive(Clone, Debug, Default)]
+struct PortFacts {
+    name: String,
+    is_tunnel: bool,
+    /// It may send from certain MAC addresses only.
+    is_checked: bool,
 }
 
-fn name(names: &Names, port: u16) -> (String, bool) {
+type Names = HashMap<u16, PortFacts>;
+
+fn names(now: &Snapshot) -> Names {
+    let facts = |config: &PortConfig| PortFacts {
+        name: config.name.clone(),
+        is_tunnel: config.kind.as_tunnel().is_some(),
+        is_checked: config.source_check.is_some(),
+    };
+    let ports = now.config.ports.iter().zip(&now.plan.ports);
+    ports.map(|(config, place)| (place.slot, facts(config))).collect()
+}
+
+fn facts(names: &Names, port: u16) -> PortFacts {
     names.get(&port).cloned().unwrap_or_default()
 }
 
 fn station(bridge: &str, names: &Names, entry: &FdbEntry) -> NetworkEvent {
-    let (port, is_tunnel) = name(names, entry.port.0);
+    let PortFacts { name: port, is_tunnel, is_checked } = facts(names, entry.port.0);
     NetworkEvent::Learned {
         bridge: bridge.to_owned(),
         vlan: entry.vlan.get(),
@@ -302,6 +317,7 @@ fn station(bridge: &str, names: &Names, entry: &FdbEntry) -> NetworkEvent {
         port,
         is_static: entry.is_static,
         is_tunnel,
+        is_checked,
     }
 }
 
@@ -309,14 +325,17 @@ fn changed(bridge: &str, names: &Names, FdbChange { station, port, kind }: FdbCh
     let bridge = bridge.to_owned();
     let vlan = station.vlan().get();
     let mac = station.mac().to_string();
-    let (port, is_tunnel) = name(names, port);
+    let PortFacts { name: port, is_tunnel, is_checked } = facts(names, port);
     match kind {
-        FdbChangeKind::Learned => NetworkEvent::Learned { bridge, vlan, mac, port, is_static: false, is_tunnel },
+        FdbChangeKind::Learned => {
+            NetworkEvent::Learned { bridge, vlan, mac, port, is_static: false, is_tunnel, is_checked }
+        }
         FdbChangeKind::Moved { from } => {
-            NetworkEvent::Moved { bridge, vlan, mac, from: name(names, from).0, port, is_tunnel }
+            let from = facts(names, from).name;
+            NetworkEvent::Moved { bridge, vlan, mac, from, port, is_tunnel, is_checked }
         }
         FdbChangeKind::Forgotten => NetworkEvent::Aged { bridge, vlan, mac, port },
-        FdbChangeKind::Claimed => NetworkEvent::Claimed { bridge, vlan, mac, port },
+        FdbChangeKind::Claimed => NetworkEvent::Claimed { bridge, vlan, mac, port, is_checked },
     }
 }
 
@@ -326,7 +345,7 @@ fn binding(bridge: &str, names: &Names, change: &BindingChange) -> NetworkEvent 
     let vlan = binding.key.vlan.get();
     let ip = binding.key.ip.to_string();
     let mac = binding.mac.to_string();
-    let port = binding.port.map_or_else(String::new, |port| name(names, port.0).0);
+    let port = binding.port.map_or_else(String::new, |port| facts(names, port.0).name);
     if !is_bound {
         return NetworkEvent::Unbound { bridge, vlan, ip, mac, port };
     }

@@ -224,6 +224,106 @@ fn duplicates_are_found() {
     assert_eq!(machine.counters().get(Refusal::Duplicate), 1);
 }
 
+/// Makes host 1 find that `mac(7)` at port `vm1` is a duplicate of one at host 2. Returns the time.
+fn until_duplicate(machine: &mut Machine) -> Duration {
+    tell(machine, ms(0), flood(2));
+    let mut now = ms(0);
+    for turn in 0..5 {
+        tell(machine, now, station(2, mac(7), None, moved(2 * turn)));
+        machine.station_seen(now, "lan", 1, mac(7), "vm1", Seen::Claimed);
+        now += ms(1000);
+        machine.tick(now);
+        learn(machine, now, mac(7));
+    }
+    assert_eq!(machine.sizes(0).duplicate, 1);
+    now
+}
+
+/// An attacker at another host does not take away a station whose port is checked: it stays, and its route
+/// says that it may not move.
+#[test]
+fn a_duplicate_at_a_checked_port_stays() {
+    let mut machine = machine(1, limits());
+    machine.port_is_checked("vm1", true);
+    let mut now = until_duplicate(&mut machine);
+    let guarded = Mobility { sticky: true, sequence: 9 };
+    assert_eq!(announced(&machine, 1, mac(7)), Some(guarded));
+    // For as long as the other host goes on.
+    for turn in 10..20 {
+        now += limits().duplicate_retry / 2;
+        tell(&mut machine, now, station(2, mac(7), None, moved(turn)));
+        machine.tick(now);
+        assert_eq!(announced(&machine, 1, mac(7)), Some(guarded));
+        assert_eq!(machine.placed(0, mac(7)), None);
+    }
+    // A host that hears of it gives its own claim up.
+    let mut other = super::machine(2, limits());
+    tell(&mut other, ms(0), station(1, mac(7), None, guarded));
+    other.station_seen(ms(0), "lan", 1, mac(7), "vm9", Seen::Claimed);
+    other.tick(ms(50));
+    assert_eq!(announced(&other, 2, mac(7)), None);
+    // Then it is a usual station again.
+    machine.told(now, Told::Withdrawn(station(2, mac(7), None, moved(0)).key));
+    assert_eq!(announced(&machine, 1, mac(7)), Some(guarded));
+    machine.tick(now + 2 * limits().duplicate_retry);
+    assert_eq!(announced(&machine, 1, mac(7)), Some(moved(9)));
+}
+
+/// A VM that leaves its checked port while it is guarded goes on to its new host at once.
+#[test]
+fn a_guarded_station_that_leaves_is_free() {
+    let mut machine = machine(1, limits());
+    machine.port_is_checked("vm1", true);
+    let now = until_duplicate(&mut machine);
+    machine.station_gone(now, "lan", 1, mac(7), "vm1");
+    assert_eq!(announced(&machine, 1, mac(7)), None);
+    assert_eq!(machine.placed(0, mac(7)).map(|placed| placed.remote), Some(host(2)));
+    assert_eq!(machine.sizes(0).duplicate, 0);
+}
+
+/// A duplicate that was left to another host comes back as soon as that host gives it up.
+#[test]
+fn a_duplicate_that_nobody_else_has_is_free() {
+    let mut machine = machine(1, limits());
+    let now = until_duplicate(&mut machine);
+    assert_eq!(announced(&machine, 1, mac(7)), None);
+    machine.told(now, Told::Withdrawn(station(2, mac(7), None, moved(0)).key));
+    learn(&mut machine, now, mac(7));
+    machine.tick(now + ms(50));
+    assert_eq!(announced(&machine, 1, mac(7)), Some(moved(9)));
+    assert_eq!(machine.sizes(0).duplicate, 0);
+}
+
+/// The switch vouches for addresses of stations here, so these go before those that another host announces.
+#[test]
+fn an_address_here_goes_before_one_elsewhere() {
+    let mut machine = machine(1, limits());
+    tell(&mut machine, ms(0), flood(2));
+    tell(&mut machine, ms(0), station(2, mac(7), Some(ip(7)), moved(0)));
+    assert_eq!(machine.placed(0, mac(7)).map(|placed| placed.ips.len()), Some(1));
+    machine.bound(ms(10), "lan", 1, mac(8), ip(7));
+    learn(&mut machine, ms(10), mac(8));
+    machine.tick(ms(30));
+    let own = station(1, mac(8), Some(ip(7)), moved(0));
+    assert_eq!(machine.path(&own.key), Some(own.clone()));
+    assert_eq!(machine.placed(0, mac(7)).map(|placed| placed.ips.len()), Some(0));
+    machine.unbound(ms(40), "lan", 1, mac(8), ip(7));
+    assert_eq!(machine.path(&own.key), None);
+    assert_eq!(machine.placed(0, mac(7)).map(|placed| placed.ips.len()), Some(1));
+}
+
+#[test]
+fn moves_are_counted() {
+    let mut machine = machine(1, limits());
+    tell(&mut machine, ms(0), flood(2));
+    tell(&mut machine, ms(0), station(2, mac(7), None, moved(0)));
+    machine.station_seen(ms(0), "lan", 1, mac(7), "vm1", Seen::Claimed);
+    machine.tick(ms(20));
+    assert_eq!((machine.sizes(0).moves_here, machine.sizes(0).moves_away), (1, 0));
+    tell(&mut machine, ms(30), station(2, mac(7), None, moved(2)));
+    assert_eq!((machine.sizes(0).moves_here, machine.sizes(0).moves_away), (1, 1));
+}
+
 #[test]
 fn a_port_is_limited() {
     let port_routes = Rate { per_second: 10, burst: 3 };
@@ -356,6 +456,55 @@ fn routes_are_limited_and_come_back() {
     machine.told(ms(0), Told::Withdrawn(station(2, mac(2), None, moved(0)).key));
     assert!(machine.wants_routes());
     assert!(!machine.wants_routes());
+}
+
+/// One host does not take the places of all.
+#[test]
+fn a_host_has_a_share_of_the_routes() {
+    let mut machine = machine(1, Limits { routes: 100, host_routes: 10, ..limits() });
+    tell(&mut machine, ms(0), flood(2));
+    tell(&mut machine, ms(0), flood(3));
+    for number in 1..=20 {
+        tell(&mut machine, ms(0), station(2, mac(number), None, moved(0)));
+    }
+    tell(&mut machine, ms(0), station(3, mac(99), None, moved(0)));
+    let hosts = |machine: &Machine| {
+        machine.hosts().map(|(host, routes)| (host, routes.kept, routes.refused)).collect::<Vec<_>>()
+    };
+    assert_eq!(hosts(&machine), [(host(2), 10, 11), (host(3), 2, 0)]);
+    assert_eq!((machine.received(), machine.counters().get(Refusal::HostFull)), (12, 11));
+    // What is known may change. A route that goes over to the full host goes.
+    tell(&mut machine, ms(1), station(2, mac(1), None, moved(5)));
+    assert_eq!(machine.placed(0, mac(1)).map(|placed| placed.sequence), Some(5));
+    let mut over = station(3, mac(99), None, moved(0));
+    over.next_hop = host(2);
+    tell(&mut machine, ms(1), over);
+    assert_eq!(machine.placed(0, mac(99)), None);
+    assert_eq!(hosts(&machine), [(host(2), 10, 12), (host(3), 1, 0)]);
+    // With space again, the table is listed again.
+    assert!(!machine.wants_routes());
+    machine.told(ms(2), Told::Withdrawn(station(2, mac(1), None, moved(0)).key));
+    assert!(machine.wants_routes());
+    assert!(!machine.wants_routes());
+    machine.told(ms(3), Told::Withdrawn(flood(3).key));
+    assert_eq!(hosts(&machine), [(host(2), 9, 12)]);
+}
+
+#[test]
+fn routes_of_a_gobgp_that_is_away_are_stale() {
+    let mut machine = machine(1, limits());
+    tell(&mut machine, ms(0), flood(2));
+    tell(&mut machine, ms(0), station(2, mac(7), None, moved(0)));
+    machine.sweep_routes(ms(0));
+    assert_eq!(machine.stale(), 0);
+    machine.gobgp_lost(ms(1));
+    assert_eq!(machine.stale(), 2);
+    machine.begin_routes();
+    tell(&mut machine, ms(2), flood(2));
+    machine.end_routes(ms(2));
+    assert_eq!(machine.stale(), 1);
+    machine.sweep_routes(ms(3));
+    assert_eq!((machine.stale(), machine.received()), (0, 1));
 }
 
 /// Stations behind hosts that want no floods are not placed: the switch has no remote for them.
