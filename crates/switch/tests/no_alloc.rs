@@ -1,5 +1,6 @@
-//! After a while, a worker's turns allocate no memory.
+//! After a while, a worker's turns allocate no memory. A station of an owner takes little.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use straightline_capture::trace::{TraceObserver, Wanted};
@@ -11,7 +12,9 @@ use straightline_nodes::{Bridge, BridgePort, Patch};
 use straightline_packet::{Arena, Drops, Observer, ObserverId, PortIndex, Rcu, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_testing::allocations::{CountingAllocator, allocations};
+use straightline_switch::Switch;
+use straightline_switch::api::{ChangeRemotes, ChangeStations, NewStation};
+use straightline_testing::allocations::{CountingAllocator, allocations, bytes_kept};
 use straightline_testing::host::Host;
 use straightline_testing::{self as testing, BASIC, BROADCAST, frame, mac, packets, rig};
 use straightline_virtio::features as f;
@@ -326,4 +329,54 @@ fn a_switch_is_built_the_same_way() {
         .1,
         12
     );
+}
+
+/// Returns the bytes that a switch keeps with as many stations of another host, each with an IP address.
+fn bytes_with_stations(count: u32) -> isize {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = format!(
+        "[port.nic]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = 1600\n\
+         [underlay.wan]\nport = \"nic\"\naddress = [\"192.0.2.1/24\"]\n\
+         [port.vx0]\nkind = \"vxlan\"\nvni = 7\nunderlay = \"wan\"\nremotes = []\nmtu = 1500\n\
+         [port.vm]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = 1500\n\
+         [bridge.lan]\nports = [\"vm\", \"vx0\"]\napi-stations = {count}\nneighbour-suppression = true\n",
+        dir.path().join("nic"),
+        dir.path().join("vm"),
+    );
+    let station = |number: u32| {
+        let [_, b, c, d] = number.to_be_bytes();
+        NewStation {
+            mac: format!("02:01:00:{b:02x}:{c:02x}:{d:02x}"),
+            port: "vx0".to_owned(),
+            remote: Some("192.0.2.2".to_owned()),
+            ips: vec![format!("10.{b}.{c}.{d}")],
+            ..NewStation::default()
+        }
+    };
+    let stations: Vec<NewStation> = (0..count).map(station).collect();
+    let text = |text: &str| text.to_owned();
+    let change =
+        ChangeRemotes { tunnel: text("vx0"), owner: text("evpn"), command: text("add"), ..ChangeRemotes::default() };
+    let changes =
+        ChangeStations { bridge: text("lan"), owner: text("evpn"), command: text("add"), ..ChangeStations::default() };
+    let config = testing::tunnel::config(&file);
+    let (_switch, bytes) = bytes_kept(|| {
+        let switch = Switch::start(&config).expect("a switch");
+        switch.change_remotes(&change, &[text("192.0.2.2")]).expect("a remote");
+        let done = switch.change_stations(&changes, &stations).expect("stations");
+        assert_eq!(done.added, u64::from(count));
+        switch
+    });
+    bytes
+}
+
+/// The tables of bridge, tunnel and bindings, and the list of owners: 100 000 stations take 200 bytes each.
+#[test]
+fn a_station_of_an_owner_takes_at_most_200_bytes() {
+    let few = bytes_with_stations(1000);
+    let many = bytes_with_stations(100_000);
+    assert!(few > 0);
+    let each = (many - few) / 99_000;
+    let _ = writeln!(std::io::stdout(), "a station of an owner takes {each} bytes");
+    assert!((20..=200).contains(&each), "{each} bytes");
 }

@@ -1,4 +1,4 @@
-//! An allocator that counts the allocations of a thread. A test program uses it for all its memory:
+//! An allocator that counts the allocations of a thread, and their bytes. A test program uses it for all its memory:
 //!
 //! ```
 //! use straightline_testing::allocations::{CountingAllocator, allocations};
@@ -18,17 +18,20 @@ use std::cell::Cell;
 thread_local! {
     static COUNTING: Cell<bool> = const { Cell::new(false) };
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
 /// The system's allocator, with a counter for the thread that allocates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator;
 
-fn note() {
+/// Notes a call of the allocator: `more` and `fewer` are the bytes that are in use by it, and no longer.
+fn note(more: usize, fewer: usize) {
     // A thread that ends has no cell any more, and does not count.
     let _ = COUNTING.try_with(|counting| {
         if counting.get() {
             COUNT.with(|count| count.set(count.get() + 1));
+            BYTES.with(|bytes| bytes.set(bytes.get().wrapping_add_unsigned(more).wrapping_sub_unsigned(fewer)));
         }
     });
 }
@@ -37,19 +40,19 @@ fn note() {
 // own.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size(), 0);
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        note();
+        note(0, layout.size());
         // SAFETY: as the caller promised.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note();
+        note(size, layout.size());
         // SAFETY: as the caller promised.
         unsafe { System.realloc(at, layout, size) }
     }
@@ -63,4 +66,14 @@ pub fn allocations(f: impl FnOnce()) -> u64 {
     f();
     COUNTING.set(false);
     COUNT.get()
+}
+
+/// Runs `f`. Returns its result, and the bytes that it has allocated and not freed. They are 0 if the program
+/// does not use [`CountingAllocator`].
+pub fn bytes_kept<T>(f: impl FnOnce() -> T) -> (T, isize) {
+    BYTES.set(0);
+    COUNTING.set(true);
+    let result = f();
+    COUNTING.set(false);
+    (result, BYTES.get())
 }
