@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use straightline_api::{BridgeMoves, Drops, Event, Groups, Neighbours, Port, Row, Runtime, Status};
+use straightline_api::{BridgeMoves, Drops, Event, Groups, Neighbours, Port, Row, Runtime, Status, Tables};
+use straightline_evpn::process::Status as EvpnStatus;
 
 /// A fact, or the reason why it is not known.
 pub type Fact<T> = Result<T, Unknown>;
@@ -49,8 +50,21 @@ pub struct Facts {
     pub switches: Fact<Vec<SwitchProcess>>,
     /// The program's file: the running switch's where it is visible, else that of this process.
     pub program: Fact<ProgramFile>,
+    /// The process of EVPN.
+    pub evpn: Fact<EvpnFacts>,
     /// The machine.
     pub machine: MachineFacts,
+}
+
+/// The process of EVPN on this machine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EvpnFacts {
+    /// None runs.
+    Absent,
+    /// One has left this socket when it ended.
+    Ended(PathBuf),
+    /// One runs, and says this.
+    Runs(Box<EvpnStatus>),
 }
 
 /// A process that runs a switch.
@@ -127,6 +141,8 @@ pub struct SwitchFacts {
     pub neighbours: Neighbours,
     /// The answer to `ports` before the interval.
     pub ports_before: Vec<Port>,
+    /// The answer to `tables` after the interval.
+    pub tables: Tables,
     /// The answer to `drops` after the interval.
     pub drops: Drops,
     /// The answer to `groups`.

@@ -25,8 +25,9 @@ use std::path::Path;
 
 pub use report::{Finding, Report, Verdict};
 
-/// Examines the switch whose API listens at `api`. Takes half a second.
+/// Examines the switch whose API listens at `api`, and `straightline evpn` at its usual socket. Takes half a
+/// second.
 #[must_use]
 pub fn report(api: &Path) -> Report {
-    checks::run(&gather::facts(api, None))
+    checks::run(&gather::facts(api, Path::new(straightline_evpn::DEFAULT_SOCKET), None))
 }

@@ -300,6 +300,9 @@ pub(crate) struct Web {
     /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
+    /// Serve metrics of the `straightline evpn` that answers at this socket, too
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, default_missing_value = straightline_evpn::DEFAULT_SOCKET)]
+    pub(crate) evpn: Option<PathBuf>,
 }
 
 const CAPTURE_HELP: &str = "\
@@ -549,6 +552,9 @@ pub(crate) struct Doctor {
     /// /run/straightline/api.sock]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) api: Option<PathBuf>,
+    /// Socket of a running `straightline evpn`
+    #[arg(long, value_name = "SOCKET", default_value = straightline_evpn::DEFAULT_SOCKET)]
+    pub(crate) evpn: PathBuf,
 }
 
 #[derive(Debug, Args)]

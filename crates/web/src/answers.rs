@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use hyper::body::Bytes;
 use straightline_api::{
-    Answer, Drops, Events, EventsRequest, Fdb, History, Link, Neighbours, Ports, Request, Runtime, Status, Worker,
-    request, send,
+    Answer, Drops, Events, EventsRequest, Fdb, History, Link, Neighbours, Ports, Request, Runtime, Status, Tables,
+    Worker, request, send,
 };
+use straightline_evpn::process::{Question, Status as EvpnStatus, ask as ask_evpn};
 
 use crate::clock::Clock;
 
@@ -24,6 +25,9 @@ pub(crate) struct Answers {
     pub(crate) runtime: Runtime,
     pub(crate) drops: Drops,
     pub(crate) neighbours: Neighbours,
+    pub(crate) tables: Tables,
+    /// The answer of `straightline evpn`, if it is asked; an error says why it does not answer.
+    pub(crate) evpn: Option<Result<EvpnStatus, String>>,
     /// When the newest poll began that saw another link than the poll before.
     pub(crate) links_changed: Option<Instant>,
     /// The answers as JSON, as the switch sent them. So fields of a newer switch are kept.
@@ -68,6 +72,8 @@ impl Answers {
         answers.runtime = answers.add(path)?;
         answers.drops = answers.add(path)?;
         answers.neighbours = answers.add(path)?;
+        // A switch of an older version has no tables.
+        answers.tables = answers.add(path).unwrap_or_default();
         Ok(answers)
     }
 }
@@ -79,6 +85,7 @@ type PortLink = (String, Link, Option<String>);
 #[derive(Debug)]
 pub(crate) struct Poll {
     path: PathBuf,
+    evpn: Option<PathBuf>,
     clock: Clock,
     /// The uptime and the workers' times of the last poll.
     last: Option<(f64, Vec<Worker>)>,
@@ -90,14 +97,16 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
-    pub(crate) fn new(path: PathBuf, clock: Clock) -> Self {
-        Self { path, clock, last: None, links: Vec::new(), links_changed: None, events: Events::default() }
+    pub(crate) fn new(path: PathBuf, evpn: Option<PathBuf>, clock: Clock) -> Self {
+        Self { path, evpn, clock, last: None, links: Vec::new(), links_changed: None, events: Events::default() }
     }
 
     /// Asks the switch.
     pub(crate) fn fetch(&mut self) -> Polled {
         let begun = self.clock.now();
         let mut answers = Answers::fetch(&self.path)?;
+        let status = |path: &PathBuf| ask_evpn(path, Question::Status).map(|(status, _)| status);
+        answers.evpn = self.evpn.as_ref().map(|path| status(path).map_err(|error| error.to_string()));
         answers.links_changed = self.note_links(begun, &answers.ports);
         let uptime_s = answers.status.uptime_s;
         if self.last.as_ref().is_some_and(|(before, _)| *before > uptime_s) {
@@ -184,7 +193,7 @@ mod tests {
     #[test]
     fn times_of_a_running_switch_never_fall() {
         let worker = |busy_s, idle_s| Worker { busy_s, idle_s, ..Worker::default() };
-        let mut poll = Poll::new(PathBuf::new(), Clock::default());
+        let mut poll = Poll::new(PathBuf::new(), None, Clock::default());
         let mut poll = |uptime, busy, idle| {
             let mut workers = [worker(busy, idle)];
             poll.keep_growing(uptime, &mut workers);

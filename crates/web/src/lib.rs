@@ -21,6 +21,7 @@
 //!     listen: "127.0.0.1:9797".parse()?,
 //!     api: straightline_api::DEFAULT_PATH.into(),
 //!     allow_hosts: Vec::new(),
+//!     evpn: None,
 //! };
 //! let server = Server::bind(&options)?;
 //! let address = server.address();
@@ -55,6 +56,8 @@ pub struct WebOptions {
     /// Names and addresses by which clients may call this server, besides those of the loopback
     /// interface and `listen` itself.
     pub allow_hosts: Vec<String>,
+    /// The socket of a `straightline evpn` whose metrics are served, too.
+    pub evpn: Option<PathBuf>,
 }
 
 /// The reason why the server cannot serve.

@@ -61,8 +61,14 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Starts the threads that ask the switch.
-    pub(crate) fn start(hosts: Hosts, api: PathBuf, findings: Option<Findings>, clock: &Clock) -> io::Result<Self> {
-        let mut poll = Poll::new(api.clone(), clock.clone());
+    pub(crate) fn start(
+        hosts: Hosts,
+        api: PathBuf,
+        evpn: Option<PathBuf>,
+        findings: Option<Findings>,
+        clock: &Clock,
+    ) -> io::Result<Self> {
+        let mut poll = Poll::new(api.clone(), evpn, clock.clone());
         let of_events = api.clone();
         let of_history = api.clone();
         Ok(Self {
@@ -170,7 +176,7 @@ fn open_metrics(polled: &Arc<Polled>) -> Result<Bytes, std::fmt::Error> {
 
 fn not_found() -> Reply {
     let paths = "/, /metrics, /api/all, /api/status, /api/ports, /api/fdb, /api/neighbours, /api/runtime, /api/drops, \
-                 /api/events, /api/history";
+                 /api/tables, /api/events, /api/history";
     reply::error(StatusCode::NOT_FOUND, &format!("there is no such path; paths are {paths}"))
 }
 

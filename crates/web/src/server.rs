@@ -65,6 +65,7 @@ pub struct Server {
     address: SocketAddr,
     hosts: Hosts,
     api: PathBuf,
+    evpn: Option<PathBuf>,
     findings: Option<Findings>,
     clock: Clock,
 }
@@ -87,7 +88,7 @@ impl Server {
     /// The address cannot be listened on, or it is not of the loopback interface and no name is
     /// allowed.
     pub fn bind(options: &WebOptions) -> Result<Self, WebError> {
-        let WebOptions { listen, api, allow_hosts } = options;
+        let WebOptions { listen, api, allow_hosts, evpn } = options;
         if !listen.ip().is_loopback() && allow_hosts.is_empty() {
             return Err(WebError::NotLoopback(*listen));
         }
@@ -96,7 +97,15 @@ impl Server {
         let listener = StdListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, hosts, api: api.clone(), findings: None, clock: Clock::default() })
+        Ok(Self {
+            listener,
+            address,
+            hosts,
+            api: api.clone(),
+            evpn: evpn.clone(),
+            findings: None,
+            clock: Clock::default(),
+        })
     }
 
     /// Serves findings about the switch at `/api/doctor`, and shows them on the page. `find` returns
@@ -152,7 +161,7 @@ impl Server {
         let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         runtime.block_on(async {
             let listener = TcpListener::from_std(self.listener)?;
-            let routes = Arc::new(Routes::start(self.hosts, self.api, self.findings, &self.clock)?);
+            let routes = Arc::new(Routes::start(self.hosts, self.api, self.evpn, self.findings, &self.clock)?);
             tokio::spawn(serve(listener, routes));
             stop.await?;
             Ok(())

@@ -25,12 +25,12 @@ const LAYERS: [(&str, u8); 27] = [
     ("virtio", 2),
     ("graph", 3),
     ("port", 4),
-    // It asks a switch over the API only.
-    ("doctor", 5),
-    // A process of its own, which knows a switch by its API only.
-    ("web", 5),
+    // Processes of their own, which know a switch by its API only.
     ("top", 5),
     ("evpn", 5),
+    // They ask a switch, and the process of EVPN.
+    ("doctor", 6),
+    ("web", 6),
     // The driver half: it knows no switch.
     ("guest", 5),
     ("nodes", 4),

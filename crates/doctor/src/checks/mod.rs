@@ -3,11 +3,13 @@
 //! A check looks at subjects, such as ports. It notes each subject that is well, and reports each
 //! that is not or that it does not know. Only a check that knows all of its subjects passes.
 
+mod bindings;
 mod client_folder;
 mod connection;
 mod domain;
 mod drift;
 mod drops;
+mod evpn;
 mod frontend;
 mod groups;
 mod interface;
@@ -59,6 +61,7 @@ pub const CHECKS: &[Check] = &[
     rates::RATES,
     groups::GROUPS,
     moves::MOVES,
+    bindings::BINDINGS,
     vlans::VLANS,
     querier::QUERIER,
     frontend::MEMORY,
@@ -75,6 +78,11 @@ pub const CHECKS: &[Check] = &[
     tunnel::ADDRESSES,
     tunnel::MTU,
     tunnel::PATH_MTU,
+    evpn::PROCESS,
+    evpn::SESSIONS,
+    evpn::ROUTES,
+    evpn::MTU,
+    evpn::NEXT_HOPS,
     process::DESCRIPTORS,
     process::SANDBOX,
     process::REFUSED,

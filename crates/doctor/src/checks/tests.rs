@@ -8,9 +8,10 @@ use straightline_api::{
     Addresses, BridgeMoves, ConfigurationFile, ConnectionUse, Device, DownReason, Drops, GroupMember, GroupRules,
     Groups, GroupsOfPort, Joined, JoinedKind, Link, MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress,
     Packets, PathMtu, Port, PortGroups, PortNodes, PortRate, PortVlans, Privileges, Queue, QueuePairs, Row, Runtime,
-    Status, Tunnel, VlanRole, Worker,
+    Status, TableSummary, Tables, Tunnel, VlanRole, Worker,
 };
 
+mod evpn;
 mod harmless;
 mod situations;
 mod traffic;
@@ -132,7 +133,8 @@ fn nic() -> PortFacts {
 }
 
 fn tunnel() -> PortFacts {
-    let ends = Tunnel { underlay: "wan".to_owned(), mtu_inside: 1450, overhead: 50, ..Tunnel::default() };
+    let remote = vec!["192.0.2.2".to_owned(), "198.51.100.9".to_owned()];
+    let ends = Tunnel { underlay: "wan".to_owned(), remote, mtu_inside: 1450, overhead: 50, ..Tunnel::default() };
     let [name, kind] = ["far", "vxlan"].map(str::to_owned);
     let port = Port { name, kind, link: Link::Up, mtu: 1450, tunnel: Some(ends), ..Port::default() };
     PortFacts {
@@ -207,6 +209,7 @@ fn healthy() -> Facts {
             moves_before: vec![BridgeMoves { bridge: "lan".to_owned(), count: 5 }],
             neighbours: Neighbours { neighbours: vec![hop], addresses: vec![own] },
             ports_before: ports.iter().map(|facts| facts.port.clone()).collect(),
+            tables: Tables { tables: vec![evpn::bindings()] },
             drops: Drops::default(),
             groups: Groups {
                 groups: vec![group("web", "file"), group("ssh", "api")],
@@ -223,6 +226,7 @@ fn healthy() -> Facts {
         }),
         ports,
         process: Ok(ProcessFacts { pid: 10, descriptor_limit: Ok(Some(1024)), quota: Ok(None) }),
+        evpn: Ok(EvpnFacts::Runs(Box::new(evpn::status()))),
         switches: Ok(Vec::new()),
         program: Ok(ProgramFile { path: "/usr/bin/straightline".into(), mode: 0o750, has_capabilities: true }),
         machine: MachineFacts {
@@ -285,6 +289,7 @@ fn unknown() -> Facts {
         switch: no(),
         ports: vec![vm, client],
         process: no(),
+        evpn: no(),
         switches: no(),
         program: no(),
         machine: MachineFacts { default_routes: no(), cpus: no(), denials: no() },
@@ -739,7 +744,7 @@ fn a_healthy_switch_passes_each_check() {
 
 /// Returns the faults of all files.
 fn all_faults() -> impl Iterator<Item = &'static Fault> {
-    FAULTS.iter().chain(traffic::FAULTS)
+    FAULTS.iter().chain(traffic::FAULTS).chain(evpn::FAULTS)
 }
 
 #[test]
@@ -827,6 +832,8 @@ const GAPS: &[Gap] = &[
     ("cgroup-quota", |facts| facts.process = Err(Unknown::new("hidden"))),
     ("steal", |facts| cpu(facts, 0).steal = Err(Unknown::new("hidden"))),
     ("governor", |facts| cpu(facts, 0).governor = Err(Unknown::new("hidden"))),
+    ("evpn", |facts| facts.evpn = Err(Unknown::new("hidden"))),
+    ("evpn-mtu", |facts| facts.switch = Err(Unknown::new("hidden"))),
 ];
 
 #[test]
@@ -847,6 +854,8 @@ fn a_check_that_finds_nothing_to_look_at_does_not_apply() {
     facts.machine.denials = Ok(None);
     switch(&mut facts).neighbours = Neighbours::default();
     switch(&mut facts).snooping.clear();
+    switch(&mut facts).tables.tables.clear();
+    facts.evpn = Ok(EvpnFacts::Absent);
     switch(&mut facts).status.moves.clear();
     switch(&mut facts).after.workers.iter_mut().for_each(|worker| worker.cpu = None);
     let report = run(&facts);

@@ -15,10 +15,11 @@ use std::time::{Duration, SystemTime};
 use straightline_api::{
     Events, Port, Ports, Privileges, Request, RequestError, Runtime, Status, Table, TableRequest, Tables, ask, send,
 };
+use straightline_evpn::process::{AskError, Question, ask as ask_evpn};
 
 use crate::facts::{
-    ApiFacts, ApiFailure, Configured, ConfiguredPort, Fact, Facts, PortFacts, SnoopedBridge, SocketFacts, SwitchFacts,
-    Unknown,
+    ApiFacts, ApiFailure, Configured, ConfiguredPort, EvpnFacts, Fact, Facts, PortFacts, SnoopedBridge, SocketFacts,
+    SwitchFacts, Unknown,
 };
 use host::Host;
 use processes::Processes;
@@ -27,10 +28,10 @@ use sockets::Listeners;
 /// Time between two looks at counters.
 const INTERVAL: Duration = Duration::from_millis(300);
 
-/// Gathers all facts about the switch whose API listens at `api`, and about the configuration
-/// file. Takes half a second.
+/// Gathers all facts about the switch whose API listens at `api`, about the configuration file, and about
+/// the `straightline evpn` that answers at `evpn`. Takes half a second.
 #[must_use]
-pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
+pub fn facts(api: &Path, evpn: &Path, configured: Option<Configured>) -> Facts {
     let host = Host::new("/");
     let ticks = host.cpu_times();
     let named = configured.as_ref().map(|file| file.path.as_path());
@@ -61,6 +62,7 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
         program: host.program(own.as_ref().ok().copied()),
         switches,
         process: own.map(|pid| host.process(pid)),
+        evpn: evpn_facts(evpn),
         machine,
         switch,
         configured,
@@ -81,6 +83,7 @@ fn answers(api: &Path, named: Option<&Path>) -> Result<(SwitchFacts, Vec<Port>),
     let ports_before = ask::<Ports>(api)?.ports;
     thread::sleep(INTERVAL);
     let ports = ask::<Ports>(api)?.ports;
+    let tables = ask::<Tables>(api)?;
     let status = ask::<Status>(api)?;
     let running = status.configuration.as_ref().map(|file| Path::new(&file.path));
     let switch = SwitchFacts {
@@ -91,7 +94,8 @@ fn answers(api: &Path, named: Option<&Path>) -> Result<(SwitchFacts, Vec<Port>),
         ports_before,
         drops: ask(api)?,
         groups: ask(api)?,
-        snooping: snooped_bridges(api)?,
+        snooping: snooped_bridges(api, &tables),
+        tables,
         events: ask::<Events>(api)?.events,
         before,
         after: ask(api)?,
@@ -100,9 +104,8 @@ fn answers(api: &Path, named: Option<&Path>) -> Result<(SwitchFacts, Vec<Port>),
 }
 
 /// Returns the bridges with `snooping`, each with the first rows of its table.
-fn snooped_bridges(api: &Path) -> Result<Vec<SnoopedBridge>, RequestError> {
-    let tables = ask::<Tables>(api)?.tables;
-    let snooped = tables.iter().filter_map(|table| table.table.strip_prefix("snooping:"));
+fn snooped_bridges(api: &Path, tables: &Tables) -> Vec<SnoopedBridge> {
+    let snooped = tables.tables.iter().filter_map(|table| table.table.strip_prefix("snooping:"));
     // A table that a reload has just removed has no answer.
     let of_bridge = |bridge: &str| {
         let limit = TableRequest::MOST;
@@ -110,7 +113,23 @@ fn snooped_bridges(api: &Path) -> Result<Vec<SnoopedBridge>, RequestError> {
         let table: Table = serde_json::from_str(&send(api, &Request::Table(request)).ok()?).ok()?;
         Some(SnoopedBridge { bridge: bridge.to_owned(), rows: table.rows })
     };
-    Ok(snooped.filter_map(of_bridge).collect())
+    snooped.filter_map(of_bridge).collect()
+}
+
+/// Asks the process of EVPN.
+fn evpn_facts(socket: &Path) -> Fact<EvpnFacts> {
+    match ask_evpn(socket, Question::Status) {
+        Ok((status, _)) => Ok(EvpnFacts::Runs(Box::new(status))),
+        Err(AskError::Io { error, .. }) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(EvpnFacts::Absent),
+            io::ErrorKind::ConnectionRefused => Ok(EvpnFacts::Ended(socket.to_owned())),
+            io::ErrorKind::PermissionDenied => {
+                Err(Unknown::for_root(format!("this user may not connect to {}", socket.display())))
+            }
+            _ => Err(Unknown::new(format!("{}: {error}", socket.display()))),
+        },
+        Err(error @ AskError::Invalid { .. }) => Err(Unknown::new(error.to_string())),
+    }
 }
 
 /// Returns whether two paths lead to one file. A path that this user cannot follow counts as the

@@ -17,7 +17,7 @@ pub(crate) fn execute(args: &Doctor, kinds: &Kinds) -> anyhow::Result<()> {
     let configured = args.config.as_deref().map(|path| configured(path, kinds));
     let in_file = configured.as_ref().and_then(|file| file.api.clone());
     let api = args.api.clone().or(in_file).unwrap_or_else(|| PathBuf::from(DEFAULT_PATH));
-    let report = checks::run(&gather::facts(&api, configured));
+    let report = checks::run(&gather::facts(&api, &args.evpn, configured));
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {

@@ -10,8 +10,8 @@ use crate::output;
 
 /// Serves until SIGTERM or SIGINT. Prints the page's address once it serves.
 pub(crate) fn execute(args: Web) -> anyhow::Result<()> {
-    let Web { listen, allow_host, api } = args;
-    let options = WebOptions { listen, api, allow_hosts: allow_host };
+    let Web { listen, allow_host, api, evpn } = args;
+    let options = WebOptions { listen, api, allow_hosts: allow_host, evpn };
     let switch = options.api.clone();
     let findings = move || serde_json::to_string(&straightline_doctor::report(&switch)).ok();
     let server = Server::bind(&options)?.with_findings(findings);

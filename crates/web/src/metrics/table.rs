@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use straightline_api::{Link, Node, Packets, Port, PortRate, Queue, Worker};
+use straightline_api::{Link, Node, Packets, Port, PortRate, Queue, TableSummary, Worker};
+use straightline_evpn::process::{NetworkStatus, Status as EvpnStatus};
 
 use super::Kind::{Counter, Gauge, Info};
 use super::{Family, Samples};
@@ -396,7 +397,185 @@ pub(super) const FAMILIES: &[Family] = &[
         help: "Processor cycles in these calls",
         samples: |answers, samples| nodes(answers, samples, |node| node.cycles),
     },
+    Family {
+        name: "bindings",
+        kind: Gauge,
+        unit: None,
+        labels: &["bridge"],
+        help: "Bindings of IP addresses in a bridge",
+        samples: |answers, samples| {
+            for (bridge, table) in bindings(answers) {
+                samples.add([bridge], table.rows);
+            }
+        },
+    },
+    Family {
+        name: "bindings_events",
+        kind: Counter,
+        unit: None,
+        labels: &["bridge", "event"],
+        help: "Events of the bindings of a bridge, by the counters of `straightline tables`",
+        samples: |answers, samples| {
+            for (bridge, table) in bindings(answers) {
+                for (event, count) in &table.counters {
+                    samples.add([bridge, event], *count);
+                }
+            }
+        },
+    },
+    Family {
+        name: "evpn_up",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "1 if `straightline evpn` answers, else 0",
+        samples: |answers, samples| {
+            answers.evpn.iter().for_each(|evpn| samples.add([], evpn.is_ok()));
+        },
+    },
+    Family {
+        name: "evpn_gobgp_up",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "1 if GoBGP answers `straightline evpn`, and its table has been read",
+        samples: |answers, samples| evpn(answers, samples, |status| status.gobgp.up),
+    },
+    Family {
+        name: "evpn_switch_up",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "1 if the switch answers `straightline evpn`",
+        samples: |answers, samples| evpn(answers, samples, |status| status.switch.up),
+    },
+    Family {
+        name: "evpn_switch_refused",
+        kind: Counter,
+        unit: None,
+        labels: &[],
+        help: "Remotes and stations that the switch has refused",
+        samples: |answers, samples| evpn(answers, samples, |status| status.switch.refused),
+    },
+    Family {
+        name: "evpn_sessions",
+        kind: Gauge,
+        unit: None,
+        labels: &["state"],
+        help: "BGP sessions of this host: up, down",
+        samples: |answers, samples| {
+            for neighbour in answers.evpn.iter().flatten().flat_map(|status| &status.gobgp.neighbours) {
+                samples.add(["up"], u64::from(neighbour.up));
+                samples.add(["down"], u64::from(!neighbour.up));
+            }
+        },
+    },
+    Family {
+        name: "evpn_routes_received",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "Received routes that are kept",
+        samples: |answers, samples| evpn(answers, samples, |status| status.received),
+    },
+    Family {
+        name: "evpn_routes_stale",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "Received routes that GoBGP has not told again since it was away",
+        samples: |answers, samples| evpn(answers, samples, |status| status.stale),
+    },
+    Family {
+        name: "evpn_routes_announced",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "Routes of this host",
+        samples: |answers, samples| evpn(answers, samples, |status| status.announced),
+    },
+    Family {
+        name: "evpn_routes_waiting",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "Routes of this host that wait to be sent to GoBGP",
+        samples: |answers, samples| evpn(answers, samples, |status| status.gobgp.waiting),
+    },
+    Family {
+        name: "evpn_refused",
+        kind: Counter,
+        unit: None,
+        labels: &["reason"],
+        help: "Routes and stations that were refused or delayed, by reason",
+        samples: |answers, samples| {
+            for (reason, count) in answers.evpn.iter().flatten().flat_map(|status| &status.refused) {
+                samples.add([reason], *count);
+            }
+        },
+    },
+    Family {
+        name: "evpn_stations",
+        kind: Gauge,
+        unit: None,
+        labels: &["network", "vlan", "place"],
+        help: "Stations of a network by place: here, elsewhere, duplicate",
+        samples: |answers, samples| {
+            networks(answers, samples, |network| {
+                vec![
+                    ("here", network.here as u64),
+                    ("elsewhere", network.elsewhere as u64),
+                    ("duplicate", network.duplicate as u64),
+                ]
+            });
+        },
+    },
+    Family {
+        name: "evpn_moves",
+        kind: Counter,
+        unit: None,
+        labels: &["network", "vlan", "direction"],
+        help: "Moves of stations to this host (here) and from it (away)",
+        samples: |answers, samples| {
+            networks(answers, samples, |network| vec![("here", network.moves_here), ("away", network.moves_away)]);
+        },
+    },
+    Family {
+        name: "evpn_hosts",
+        kind: Gauge,
+        unit: None,
+        labels: &["network", "vlan"],
+        help: "Other hosts of a network",
+        samples: |answers, samples| {
+            for network in answers.evpn.iter().flatten().flat_map(|status| &status.networks) {
+                samples.add([&network.network, &network.vlan.to_string()], network.remotes.len());
+            }
+        },
+    },
 ];
+
+/// Returns the tables of bindings, with the names of their bridges.
+fn bindings(answers: &Answers) -> impl Iterator<Item = (&str, &TableSummary)> {
+    let tables = answers.tables.tables.iter();
+    tables.filter_map(|table| Some((table.table.strip_prefix("bindings:")?, table)))
+}
+
+/// Adds a sample if `straightline evpn` answers.
+fn evpn<V: Into<super::Number>>(answers: &Answers, samples: &mut Samples, value: fn(&EvpnStatus) -> V) {
+    for status in answers.evpn.iter().flatten() {
+        samples.add([], value(status));
+    }
+}
+
+/// Adds the samples of each network, each with a word.
+fn networks(answers: &Answers, samples: &mut Samples, values: fn(&NetworkStatus) -> Vec<(&'static str, u64)>) {
+    for network in answers.evpn.iter().flatten().flat_map(|status| &status.networks) {
+        let vlan = network.vlan.to_string();
+        for (word, value) in values(network) {
+            samples.add([&network.network, &vlan, word], value);
+        }
+    }
+}
 
 /// Adds a sample for each port that has a value.
 fn ports<V: Into<super::Number>>(answers: &Answers, samples: &mut Samples, value: fn(&Port) -> Option<V>) {

@@ -2,8 +2,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use straightline_api::{
     Addresses, ConnectionUse, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, OwnAddress, Port,
-    PortGroups, PortRate, Queue, Runtime, Stalls, Status, Tunnel, Worker,
+    PortGroups, PortRate, Queue, Runtime, Stalls, Status, TableSummary, Tunnel, Worker,
 };
+use straightline_evpn::process::{NeighbourStatus, NetworkStatus, Status as EvpnStatus};
 
 use super::*;
 
@@ -58,8 +59,27 @@ fn everything() -> Answers {
         conflict: conflict.map(str::to_owned),
         ..OwnAddress::default()
     };
+    let counters = [("answered".to_owned(), 5)].into();
+    answers.tables.tables = vec![TableSummary { table: "bindings:lan".to_owned(), rows: 4, counters }];
+    answers.evpn = Some(Ok(evpn()));
     answers.neighbours.addresses = vec![own(None), own(Some("02:00:00:00:00:07"))];
     answers
+}
+
+fn evpn() -> EvpnStatus {
+    let network = NetworkStatus {
+        network: "net".to_owned(),
+        vlan: 10,
+        here: 2,
+        moves_away: 3,
+        remotes: vec!["192.0.2.2".to_owned(); 2],
+        ..NetworkStatus::default()
+    };
+    let mut status = EvpnStatus { received: 7, networks: vec![network], ..EvpnStatus::default() };
+    let neighbour = |up| NeighbourStatus { address: "192.0.2.2".to_owned(), asn: 65000, up };
+    status.gobgp.neighbours = vec![neighbour(true), neighbour(false), neighbour(true)];
+    status.refused = [("host-full".to_owned(), 9)].into();
+    status
 }
 
 fn rendered(polled: Polled) -> String {
@@ -158,12 +178,34 @@ fn samples_have_the_values_of_the_answers() {
         "straightline_duplicate_addresses{underlay=\"wan\"} 1",
         "straightline_node_cycles_total{node=\"lan\",worker=\"0\"} 60",
         "straightline_stalls_total{worker=\"0\",at=\"vm1\"} 2",
+        "straightline_bindings{bridge=\"lan\"} 4",
+        "straightline_bindings_events_total{bridge=\"lan\",event=\"answered\"} 5",
+        "straightline_evpn_up 1",
+        "straightline_evpn_sessions{state=\"up\"} 2",
+        "straightline_evpn_sessions{state=\"down\"} 1",
+        "straightline_evpn_routes_received 7",
+        "straightline_evpn_refused_total{reason=\"host-full\"} 9",
+        "straightline_evpn_stations{network=\"net\",vlan=\"10\",place=\"here\"} 2",
+        "straightline_evpn_moves_total{network=\"net\",vlan=\"10\",direction=\"away\"} 3",
+        "straightline_evpn_hosts{network=\"net\",vlan=\"10\"} 2",
     ] {
         assert!(text.lines().any(|line| line == sample), "{sample} is not in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
     for address in ["02:00", "192.0.2"] {
         assert!(!text.contains(address), "a label has an address");
+    }
+}
+
+/// The process of EVPN may be away; without `--evpn`, nobody asks for it.
+#[test]
+fn a_process_of_evpn_that_does_not_answer_is_down() {
+    for (evpn, expected) in [(Some(Err("gone".to_owned())), vec!["straightline_evpn_up 0"]), (None, vec![])] {
+        let mut answers = everything();
+        answers.evpn = evpn;
+        let text = rendered(Ok(answers));
+        let samples: Vec<_> = text.lines().filter(|line| line.starts_with("straightline_evpn")).collect();
+        assert_eq!(samples, expected);
     }
 }
 

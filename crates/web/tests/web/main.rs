@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use straightline_api::{
-    Drops, Events, Fdb, Joined, JoinedKind, Link, Neighbours, Node, Port, Ports, Queue, Runtime, Status, Worker,
+    Drops, Events, Fdb, Joined, JoinedKind, Link, Neighbours, Node, Port, Ports, Queue, Runtime, Status, Tables, Worker,
 };
 use straightline_web::{Server, WebOptions};
 use tempfile::TempDir;
@@ -102,6 +102,7 @@ fn answers(second: Link) -> HashMap<&'static str, String> {
         ("neighbours", json(value(Neighbours::default()))),
         ("runtime", json(value(runtime))),
         ("drops", json(value(Drops::default()))),
+        ("tables", json(value(Tables::default()))),
         ("events", json(value(Events { last: 7, events: Vec::new() }))),
     ]
     .into()
@@ -124,7 +125,12 @@ impl Web {
     fn start_with(prepare: impl FnOnce(Server) -> Server) -> Self {
         let folder = TempDir::new().unwrap();
         let api = folder.path().join("api");
-        let options = WebOptions { listen: "127.0.0.1:0".parse().unwrap(), api, allow_hosts: Vec::new() };
+        let options = WebOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            api,
+            allow_hosts: Vec::new(),
+            evpn: Some(folder.path().join("evpn")),
+        };
         let server = prepare(Server::bind(&options).unwrap());
         let address = server.address();
         let (stop, stopped) = oneshot::channel();

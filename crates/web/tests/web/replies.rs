@@ -1,10 +1,12 @@
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use straightline_api::Link;
+use straightline_evpn::process::Status;
 
 use super::{Switch, Web};
 
@@ -30,6 +32,31 @@ fn answers_are_passed_on_and_metrics_have_two_formats() {
         web.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\nConnection: close\r\n\r\n");
     assert!(classic.head.contains("content-type: text/plain; version=0.0.4"), "{classic:?}");
     assert!(classic.body.contains("# TYPE straightline_port_drops_total counter\n"), "{classic:?}");
+}
+
+#[test]
+fn metrics_of_evpn_come_and_go_with_its_process() {
+    let web = Web::start();
+    let _switch = web.switch();
+    let has_line = |line: &str| web.get("/metrics").body.lines().any(|one| one == line);
+    assert!(has_line("straightline_evpn_up 0"));
+    let listener = UnixListener::bind(web.folder.path().join("evpn")).unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut line = String::new();
+            BufReader::new(&client).read_line(&mut line).unwrap();
+            assert_eq!(line, "status\n");
+            let status = Status { received: 7, ..Status::default() };
+            // The server may have ended.
+            let _ = writeln!(client, "{}", serde_json::to_string(&status).unwrap());
+        }
+    });
+    let began = Instant::now();
+    while !has_line("straightline_evpn_routes_received 7") {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", web.get("/metrics").body);
+    }
+    assert!(has_line("straightline_evpn_up 1") && has_line("straightline_evpn_gobgp_up 0"));
 }
 
 #[test]

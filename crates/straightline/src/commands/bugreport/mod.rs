@@ -63,7 +63,15 @@ fn report(config: Option<&Path>, api: Option<&Path>, kinds: &Kinds) -> String {
     let mut part = |title: &str, body: &str| {
         let _ = write!(text, "\n## {title}\n\n{}\n", body.trim_end());
     };
-    part("doctor", &checks::run(&straightline_doctor::gather::facts(&api, configured)).text(true, false));
+    part(
+        "doctor",
+        &checks::run(&straightline_doctor::gather::facts(
+            &api,
+            Path::new(straightline_evpn::DEFAULT_SOCKET),
+            configured,
+        ))
+        .text(true, false),
+    );
     match config {
         Some(path) => part(&format!("configuration {}", path.display()), &read(path)),
         None => part("configuration", &format!("none was named, and there is no {SYSTEM_CONFIG}")),
