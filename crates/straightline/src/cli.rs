@@ -518,7 +518,7 @@ pub(crate) struct Port {
     #[arg(long, value_name = "N", requires = "join")]
     pub(crate) fd: Option<i32>,
     /// Bridge to which the port is added
-    #[arg(long, value_name = "BRIDGE")]
+    #[arg(long, value_name = "BRIDGE", add = ArgValueCompleter::new(complete::bridges))]
     pub(crate) join: Option<String>,
     /// Name of the port [default: port-PID, with the process ID of this command]
     #[arg(long, value_name = "NAME")]

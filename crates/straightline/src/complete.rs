@@ -1,12 +1,13 @@
-//! Values that shells complete: names of ports and underlays, keys of the configuration, reasons of drops.
+//! Values that shells complete: names of ports, bridges and underlays, keys of the configuration, reasons of drops.
 //!
 //! The shell starts the program for each completion. So names are those of the running switch.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
 use clap_complete::engine::CompletionCandidate;
-use straightline_api::{self as api, DEFAULT_PATH, Drops, Neighbours, Ports};
+use straightline_api::{self as api, DEFAULT_PATH, Drops, JoinedKind, Neighbours, Ports};
 use straightline_config as config;
 
 /// Environment variable by which a shell asks for completions.
@@ -17,6 +18,18 @@ pub(crate) fn ports(begin: &OsStr) -> Vec<CompletionCandidate> {
     // Without a switch there are no names.
     let ports: Ports = api::ask(Path::new(DEFAULT_PATH)).unwrap_or_default();
     matching(begin, ports.ports.into_iter().map(|port| (port.name, port.kind)))
+}
+
+/// Returns the bridges of the running switch that have ports.
+pub(crate) fn bridges(begin: &OsStr) -> Vec<CompletionCandidate> {
+    let ports: Ports = api::ask(Path::new(DEFAULT_PATH)).unwrap_or_default();
+    matching(begin, bridge_names(ports).into_iter().map(|name| (name, String::new())))
+}
+
+/// Returns the bridges that these ports have joined, by name.
+fn bridge_names(ports: Ports) -> BTreeSet<String> {
+    let joined = ports.ports.into_iter().filter_map(|port| port.joined);
+    joined.filter(|joined| joined.kind == JoinedKind::Bridge).map(|joined| joined.name).collect()
 }
 
 /// Returns the underlays of the running switch. Each has an address of its own.
@@ -52,4 +65,30 @@ fn matching(begin: &OsStr, names: impl Iterator<Item = (String, String)>) -> Vec
     let begin = begin.to_string_lossy();
     let names = names.filter(|(name, _)| name.starts_with(&*begin));
     names.map(|(name, help)| CompletionCandidate::new(name).help((!help.is_empty()).then(|| help.into()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use straightline_api::{Joined, Port};
+
+    use super::*;
+
+    #[test]
+    fn bridges_are_named_once_and_patches_are_none() {
+        let port = |kind, name: &str| {
+            let joined = Some(Joined { kind, name: name.to_owned() });
+            Port { joined, ..Port::default() }
+        };
+        let ports = vec![
+            port(JoinedKind::Bridge, "lan"),
+            port(JoinedKind::Patch, "p"),
+            port(JoinedKind::Bridge, "lan"),
+            port(JoinedKind::Bridge, "dmz"),
+            Port::default(),
+        ];
+        let names = bridge_names(Ports { ports });
+        assert!(names.iter().eq(["dmz", "lan"]));
+        let offered = matching(OsStr::new("l"), names.into_iter().map(|name| (name, String::new())));
+        assert_eq!(offered.iter().map(CompletionCandidate::get_value).collect::<Vec<_>>(), ["lan"]);
+    }
 }

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 
 use super::Asking;
+use crate::complete;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Flow {
@@ -116,7 +118,7 @@ pub(crate) enum FlowMeter {
 #[derive(Debug, Args)]
 pub(crate) struct At {
     /// Name of the bridge
-    #[arg(value_name = "BRIDGE")]
+    #[arg(value_name = "BRIDGE", add = ArgValueCompleter::new(complete::bridges))]
     pub(crate) bridge: String,
     #[command(flatten)]
     pub(crate) asking: Asking,

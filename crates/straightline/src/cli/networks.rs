@@ -103,7 +103,7 @@ pub(crate) enum Station {
     /// Add or change a station of a bridge
     Add {
         /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
+        #[arg(value_name = "BRIDGE", add = ArgValueCompleter::new(complete::bridges))]
         bridge: String,
         #[command(flatten)]
         station: StationEntry,
@@ -127,7 +127,7 @@ pub(crate) enum Station {
     /// Delete a station of a bridge
     Del {
         /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
+        #[arg(value_name = "BRIDGE", add = ArgValueCompleter::new(complete::bridges))]
         bridge: String,
         #[command(flatten)]
         station: StationEntry,
@@ -139,7 +139,7 @@ pub(crate) enum Station {
     /// Make the stations of a file the owner's only ones in a bridge
     Replace {
         /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
+        #[arg(value_name = "BRIDGE", add = ArgValueCompleter::new(complete::bridges))]
         bridge: String,
         /// File with a JSON object in each line; - for standard input
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -152,7 +152,7 @@ pub(crate) enum Station {
     /// Show the stations that clients have added to a bridge, with their owners
     List {
         /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
+        #[arg(value_name = "BRIDGE", add = ArgValueCompleter::new(complete::bridges))]
         bridge: String,
         #[command(flatten)]
         asking: Asking,

@@ -81,6 +81,7 @@ impl FromArgMatches for Query {
 fn complete_value(argument: clap::Arg) -> clap::Arg {
     let completer = match argument.get_value_names().and_then(|names| names.first()).map(|name| name.as_str()) {
         Some("PORT") => ArgValueCompleter::new(complete::ports),
+        Some("BRIDGE") => ArgValueCompleter::new(complete::bridges),
         Some("UNDERLAY") => ArgValueCompleter::new(complete::underlays),
         _ => return argument,
     };
