@@ -12,8 +12,12 @@
 //!
 //! `b0` carries BGP (198.51.100.0/24), `u0` the tunnels (192.0.2.0/24). Stations are in 10.0.0.0/24.
 //! Success: each station reaches each other one; a station that moves between all kinds of hosts is
-//! found at its new place; packets go on while a part is dead, and after it has come back.
+//! found at its new place; packets go on while a part is dead, and after it has come back; a host
+//! that was cut off has the same routes and stations as the others after its return.
 
+mod document;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +46,11 @@ const IP: &str = "10.0.0.77";
 const REFLECTOR: u8 = 3;
 
 pub(super) fn tests() -> Vec<Test> {
-    beside_others(vec![Test::new("evpn", &[Need::Namespaces, Need::Evpn], three_hosts_and_frr)])
+    let needs = [Need::Namespaces, Need::Evpn];
+    beside_others(vec![
+        Test::new("evpn", &needs, three_hosts_and_frr),
+        Test::new("evpn_document", &needs, document::as_printed),
+    ])
 }
 
 /// A host of ours.
@@ -72,6 +80,34 @@ struct Route {
     sequence: u32,
 }
 
+/// A route of a station: its MAC and IP address, its host, its number.
+type Known = (String, Option<String>, String, u32);
+
+/// The parts of `straightline doctor --json` that the test looks at.
+#[derive(Debug, Deserialize)]
+struct Checks {
+    checks: Vec<Finding>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Finding {
+    name: String,
+    result: String,
+    symptom: String,
+}
+
+/// The parts of `straightline station list --json` that the test looks at.
+#[derive(Debug, Deserialize)]
+struct Stations {
+    stations: Vec<Station>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Station {
+    mac: String,
+    remote: Option<String>,
+}
+
 /// The parts of `straightline evpn status --json` that the test looks at.
 #[derive(Debug, Deserialize)]
 struct Status {
@@ -93,15 +129,17 @@ struct Network {
 impl<'l> Host<'l> {
     fn new(lab: &'l Lab<'l>, number: u8, core: &Namespace) -> Result<Self> {
         let namespace = member(core, number)?;
-        let mut host = Self { lab, number, namespace, gobgpd: None, switch: None, evpn: None, starts: 0 };
-        let generated = host.file("gobgpd.toml");
+        let mut host = Self::without_files(lab, number, namespace);
         fs::write(host.file("switch.toml"), host.switch_configuration())?;
         fs::write(host.file("evpn.toml"), host.evpn_configuration()?)?;
-        host.straightline(&["evpn", "generate", "--config", &text(&host.file("evpn.toml")), "-o", &text(&generated)])?;
         host.start_gobgpd()?;
         host.start_switch()?;
         host.start_evpn()?;
         Ok(host)
+    }
+
+    fn without_files(lab: &'l Lab<'l>, number: u8, namespace: Namespace) -> Self {
+        Self { lab, number, namespace, gobgpd: None, switch: None, evpn: None, starts: 0 }
     }
 
     /// Returns the path of a file of this host, beside the logs.
@@ -140,7 +178,7 @@ impl<'l> Host<'l> {
         );
         let peers: &[u8] = if number == REFLECTOR { &[1, 2, 4] } else { &[REFLECTOR] };
         for peer in peers {
-            write!(text, "[[neighbor]]\naddress = \"198.51.100.{peer}\"\nlocal-address = \"198.51.100.{number}\"\n")?;
+            write!(text, "[[neighbor]]\naddress = \"198.51.100.{peer}\"\nhold-time = \"9s\"\n")?;
             if number == REFLECTOR {
                 text += "route-reflector-client = true\n";
             }
@@ -162,22 +200,27 @@ impl<'l> Host<'l> {
     }
 
     fn start_gobgpd(&mut self) -> Result<()> {
+        let generated = text(&self.file("gobgpd.toml"));
+        self.straightline(&["evpn", "generate", "--config", &text(&self.file("evpn.toml")), "-o", &generated])?;
         let api = format!("unix://{}", self.socket("gobgp").display());
-        let config = text(&self.file("gobgpd.toml"));
-        let args = ["-f", &config, "--pprof-disable", "--log-plain", "--api-hosts", &api];
+        let args = ["-f", &generated, "--pprof-disable", "--log-plain", "--api-hosts", &api];
         self.gobgpd = Some(self.start("gobgpd", &args)?);
         Ok(())
     }
 
     fn start_switch(&mut self) -> Result<()> {
+        self.start_switch_with(self.number)
+    }
+
+    /// Starts the switch, and the station with this number at its tap.
+    fn start_switch_with(&mut self, vm: u8) -> Result<()> {
         let program = text(&self.lab.machine.switch);
         let config = text(&self.file("switch.toml"));
         let mut switch = self.start(&program, &["run", &config])?;
         wait_ready(&mut switch)?;
         self.switch = Some(switch);
-        let number = self.number;
         self.namespace.sh(&format!(
-            "ip link set vm0 address 02:00:00:00:00:0{number} mtu 1450 up; ip addr add 10.0.0.{number}/24 dev vm0"
+            "ip link set vm0 address 02:00:00:00:00:0{vm} mtu 1450 up; ip addr add 10.0.0.{vm}/24 dev vm0"
         ))?;
         Ok(())
     }
@@ -212,9 +255,14 @@ impl<'l> Host<'l> {
 
     /// Waits until the host knows the three others.
     fn wait_hosts(&self) -> Result<()> {
-        proc::until(&format!("host {} knows the others", self.number), LIMIT, || {
+        self.wait_others(3)
+    }
+
+    /// Waits until the host knows as many others.
+    fn wait_others(&self, count: usize) -> Result<()> {
+        proc::until(&format!("host {} knows {count} others", self.number), LIMIT, || {
             let status: Status = self.ask("status")?;
-            let knows = |network: &Network| network.remotes.len() == 3;
+            let knows = |network: &Network| network.remotes.len() == count;
             Ok((status.gobgp.up && status.switch.up && status.networks.iter().all(knows)).then_some(()))
         })
     }
@@ -239,6 +287,36 @@ impl<'l> Host<'l> {
             let has = |route: &Route| !route.sent && route.ip.as_deref() == Some(ip);
             Ok(routes.iter().any(has).then_some(()))
         })
+    }
+
+    /// Waits until `straightline doctor` says this of a check: the result, and a part of the symptom.
+    fn wait_doctor(&self, check: &str, result: &str, symptom: &str) -> Result<()> {
+        let api = text(&self.socket("api"));
+        let evpn = text(&self.socket("evpn"));
+        proc::until(&format!("doctor says of {check}: {result}, {symptom}"), LIMIT, || {
+            let mut command = Command::new(&self.lab.machine.switch);
+            // It ends with 1 if a check fails.
+            let args = ["doctor", "--json", "--api", &api, "--evpn", &evpn];
+            let (_, out, err) = proc::run(command.args(args), Duration::from_secs(30))?;
+            let Checks { checks } = serde_json::from_str(&out).with_context(|| format!("doctor wrote {out}{err}"))?;
+            let is_wanted = |one: &Finding| one.name == check && one.result == result && one.symptom.contains(symptom);
+            Ok(checks.iter().any(is_wanted).then_some(()))
+        })
+    }
+
+    /// Returns all routes of stations, whoever sends them.
+    fn known(&self) -> Result<BTreeSet<Known>> {
+        let Routes { routes } = self.ask("routes")?;
+        let known = |route: Route| Some((route.mac?, route.ip, route.next_hop, route.sequence));
+        Ok(routes.into_iter().filter_map(known).collect())
+    }
+
+    /// Returns the stations of other hosts, as the switch has them, with the host of each.
+    fn placed(&self) -> Result<BTreeSet<(String, String)>> {
+        let api = text(&self.socket("api"));
+        let answer = self.straightline(&["station", "list", "lan", "--json", "--api", &api])?;
+        let Stations { stations } = serde_json::from_str(&answer)?;
+        Ok(stations.into_iter().map(|station| (station.mac, station.remote.unwrap_or_default())).collect())
     }
 
     /// The moving station comes to this host.
@@ -321,9 +399,14 @@ fn member(core: &Namespace, number: u8) -> Result<Namespace> {
 }
 
 fn comes(namespace: &Namespace, interface: &str) -> Result<()> {
-    namespace.sh(&format!("ip link set {interface} address {MAC}; ip addr add {IP}/24 dev {interface}"))?;
+    comes_to(namespace, interface, MAC, IP)
+}
+
+/// A station with these addresses comes to an interface.
+fn comes_to(namespace: &Namespace, interface: &str, mac: &str, ip: &str) -> Result<()> {
+    namespace.sh(&format!("ip link set {interface} address {mac}; ip addr add {ip}/24 dev {interface}"))?;
     // Its first frame tells where it is.
-    namespace.sh(&format!("ping -c 1 -W 1 -I {IP} 10.0.0.250 >/dev/null || true"))?;
+    namespace.sh(&format!("ping -c 1 -W 1 -I {ip} 10.0.0.250 >/dev/null || true"))?;
     Ok(())
 }
 
@@ -414,5 +497,44 @@ fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
     three.reaches(IP)?;
     reaches(&frr.station, "10.0.0.3")?;
     say!("  the switch of host 3 came back");
+
+    partition(&core, &one, &two, &three)?;
+    say!("  host 2 was cut off, and came back");
     Ok(())
+}
+
+/// Cuts host 2 off. Meanwhile the station moves from host 1 to host 3. After the return, all hosts have the
+/// same.
+fn partition(core: &Namespace, one: &Host, two: &Host, three: &Host) -> Result<()> {
+    core.sh("ip link set b2 down; ip link set u2 down")?;
+    two.wait_others(0)?;
+    three.wait_others(2)?;
+    two.wait_doctor("evpn-sessions", "fail", "no session with 198.51.100.3")?;
+    one.station_leaves()?;
+    three.station_comes()?;
+    one.wait_station(3, 4)?;
+    one.reaches(IP)?;
+    core.sh("ip link set b2 up; ip link set u2 up")?;
+    for host in [two, one, three] {
+        host.wait_hosts()?;
+    }
+    two.wait_station(3, 4)?;
+    two.reaches(IP)?;
+    for check in ["evpn", "evpn-sessions", "evpn-routes", "evpn-mtu", "evpn-next-hops", "bindings"] {
+        two.wait_doctor(check, "pass", "")?;
+    }
+    two.reaches("10.0.0.1")?;
+    one.reaches("10.0.0.2")?;
+    proc::until("all hosts have the same routes and stations", LIMIT, || {
+        let known = one.known()?;
+        for host in [one, two, three] {
+            let own = format!("192.0.2.{}", host.number);
+            let elsewhere = known.iter().filter(|(.., next_hop, _)| *next_hop != own);
+            let elsewhere = elsewhere.map(|(mac, _, next_hop, _)| (mac.clone(), next_hop.clone())).collect();
+            if host.known()? != known || host.placed()? != elsewhere {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    })
 }
