@@ -1,4 +1,5 @@
-//! DHCP for IPv4 (RFC 2131, RFC 2132), as far as a switch reads it: the address that a server gives.
+//! DHCP for IPv4 (RFC 2131, RFC 2132), as far as a switch reads it: the address that a server gives, and
+//! the station that asks for one.
 //!
 //! ```text
 //! | op 1 | htype 1 | hlen 1 | hops 1 | xid 4 | secs 2 | flags 2 | ciaddr 4 | yiaddr 4 | siaddr 4 | giaddr 4 |
@@ -15,9 +16,11 @@ pub const SERVER_PORT: u16 = 67;
 /// The port of clients.
 pub const CLIENT_PORT: u16 = 68;
 
+const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const ETHERNET: u8 = 1;
 const YIADDR: usize = 16;
+const GIADDR: usize = 24;
 const CHADDR: usize = 28;
 const COOKIE: usize = 236;
 const OPTIONS: usize = 240;
@@ -87,6 +90,20 @@ impl Ack {
     }
 }
 
+/// Returns the station that asks a server. `None`: the message is none of a client on Ethernet, or a relay
+/// has passed it on, which gets the answer.
+///
+/// # Errors
+/// [`WireError::Truncated`] if the fixed part is not whole.
+pub fn client(message: &[u8]) -> Result<Option<MacAddr>, WireError> {
+    if message.len() < OPTIONS {
+        return Err(WireError::Truncated);
+    }
+    let [op, hardware, len, ..] = get::<4>(message, 0);
+    let is_of_client = op == REQUEST && hardware == ETHERNET && len == 6 && get::<4>(message, GIADDR) == [0; 4];
+    Ok(is_of_client.then(|| MacAddr(get(message, CHADDR))))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -141,11 +158,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_question_names_its_client() {
+        let mut question = message(&[53, 1, 3, 255]);
+        question[0] = REQUEST;
+        assert_eq!(client(&question), Ok(Some(MAC)));
+        for (at, byte) in [(0, REPLY), (1, 6), (2, 16), (GIADDR, 10)] {
+            let mut other = question.clone();
+            other[at] = byte;
+            assert_eq!(client(&other), Ok(None), "byte {at}");
+        }
+        assert_eq!(client(&question[..OPTIONS - 1]), Err(WireError::Truncated));
+    }
+
     proptest! {
         #[test]
         fn nothing_makes_it_panic(options in prop::collection::vec(any::<u8>(), 0..80), cut in 0..400_usize) {
             let whole = message(&options);
             let _ = Ack::parse(&whole[..cut.min(whole.len())]);
+            let _ = client(&whole[..cut.min(whole.len())]);
         }
     }
 }

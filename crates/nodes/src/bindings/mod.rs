@@ -8,7 +8,8 @@
 //!
 //! - **Learning.** ARP and neighbour discovery are believed from ports with a source check of IP
 //!   addresses only, because their claims were compared before. Answers of DHCP are believed from
-//!   `trusted` ports.
+//!   `trusted` ports. So that nobody gets addresses for others, a question to a server must name the
+//!   station that sends it.
 //! - **Answers.** A question that would be flooded, for an address that is bound, is answered to the port
 //!   that asks. All others go on: unknown addresses, one's own, those of stations behind the same port,
 //!   probes for duplicates (RFC 5227, RFC 4862), and questions that come by a tunnel: the far end answers

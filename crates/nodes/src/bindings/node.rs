@@ -40,7 +40,10 @@ enum Sort {
     Other,
     Arp,
     Neighbour,
+    /// From a server to a client.
     Dhcp,
+    /// To a server.
+    DhcpQuestion,
     Dhcpv6,
 }
 
@@ -62,6 +65,10 @@ impl Neighbours {
     fn look(&self, packets: &mut Packets<'_>, id: PacketId, sort: Sort) -> bool {
         let from = packets.port(id);
         let Some(Some(port)) = self.ports.get(from.index()) else { return true };
+        if sort == Sort::DhcpQuestion && !port.is_trusted && !port.is_tunnel && !is_of_sender(packets, id) {
+            packets.discard(id, Reason::Spoofed);
+            return false;
+        }
         let heard = match sort {
             Sort::Other => Ok(()),
             Sort::Arp if !port.is_tunnel => self.hear_arp(packets, id),
@@ -226,9 +233,9 @@ impl Neighbours {
             },
             0x0800 if front[23] == IpProtocol::UDP.0 => {
                 let at = ethernet::LEN + usize::from(front[14] & 0xf) * 4;
-                // From the server's port, to the client's.
                 match head.get(at..at + 4) {
                     Some(&[0, 67, 0, 68]) => Sort::Dhcp,
+                    Some(&[_, _, 0, 67]) => Sort::DhcpQuestion,
                     _ => Sort::Other,
                 }
             }
@@ -257,6 +264,16 @@ impl Node for Neighbours {
 /// Returns the VLAN of a packet in its bridge.
 fn vlan_of(packets: &Packets<'_>, id: PacketId) -> VlanId {
     packets.vlan(id).map_or(VlanId::DEFAULT, |vlan| vlan.id)
+}
+
+/// Returns whether a question to a DHCP server names the station that has sent it, or is that of a relay. One
+/// that names another station would get an address for that one. One that cannot be read is no question.
+fn is_of_sender(packets: &mut Packets<'_>, id: PacketId) -> bool {
+    let Ok(sender) = ethernet::Header::new_checked(packets.head(id)).map(|header| header.src()) else { return false };
+    match message(packets, id).and_then(|message| message.map(dhcp::client).transpose()) {
+        Ok(Some(client)) => client.is_none_or(|client| client == sender),
+        Ok(None) | Err(_) => false,
+    }
 }
 
 /// Returns the visible part of the message in a UDP packet; `None` if it is a fragment.

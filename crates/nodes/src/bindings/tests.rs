@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use straightline_fdb::{BindingSource, Fdb, IpKey, Station};
 use straightline_graph::{EpollWaiter, Graph, Idle, NodeControl, Worker};
-use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_wire::messages::{self, Link, Message};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, VlanId, WireError, arp, ethernet, icmpv6, ipv6, ndp, udp};
 
@@ -321,6 +321,41 @@ fn a_server_at_a_trusted_port_binds_the_addresses_that_it_gives() {
         }),
     );
     assert_eq!((rig.bound(v4(99)), rig.counter("bound-elsewhere")), (Some((mac(99), None)), 1));
+}
+
+/// Returns a question to a server about an address for a station.
+fn ask(from: u8, client: u8) -> Vec<u8> {
+    let mut message = ack(client);
+    message[0] = 1;
+    let mut frame = to_client(MacAddr::BROADCAST, false, &message);
+    frame[6..12].copy_from_slice(&mac(from).0);
+    frame[34..38].copy_from_slice(&[0, 68, 0, 67]);
+    frame
+}
+
+#[test]
+fn a_guest_asks_a_server_for_itself_only() {
+    let mut rig = Rig::new();
+    for port in [PLAIN, CHECKED, TRUSTED, TUNNEL] {
+        rig.floods(port, &ask(port.try_into().unwrap(), port.try_into().unwrap()));
+    }
+    // A relay gets the answer itself. Behind the others, there are stations that nobody here knows.
+    let mut relayed = ask(PLAIN.try_into().unwrap(), 7);
+    relayed[42 + 24] = 10;
+    rig.floods(PLAIN, &relayed);
+    rig.floods(TRUSTED, &ask(50, 7));
+    rig.floods(TUNNEL, &ask(51, 7));
+    let spoofed = ask(PLAIN.try_into().unwrap(), 7);
+    let mut fragment = spoofed.clone();
+    fragment[20] = 0x20;
+    let cut = spoofed[..80].to_vec();
+    let mut from_elsewhere = spoofed.clone();
+    from_elsewhere[34..36].copy_from_slice(&[9, 9]);
+    let all = [spoofed, fragment, cut, from_elsewhere];
+    for frame in &all {
+        assert_eq!(rig.send(PLAIN, frame), []);
+    }
+    assert_eq!(rig.drops[usize::from(PLAIN)].count(Reason::Spoofed), all.len() as u64);
 }
 
 #[test]
