@@ -403,5 +403,4 @@ fn ipv6(value: u128) -> String {
 }
 
 #[cfg(test)]
-#[path = "text_tests.rs"]
 mod tests;

@@ -302,7 +302,7 @@ fn files_have_commands_comments_and_lines() {
 /// The page for users names each field, and each word that is refused.
 #[test]
 fn the_document_has_each_field_and_each_refused_word() {
-    const DOCUMENT: &str = include_str!("../../../docs/flows.md");
+    const DOCUMENT: &str = include_str!("../../../../docs/flows.md");
     let refused = REFUSED.iter().flat_map(|table| *table).map(|(word, _)| *word);
     let registers = |name: &&str| !name.starts_with("reg") || ["reg0", "reg7", "reg*"].contains(name);
     let names = Field::ALL.iter().flat_map(|field| field.names()).copied();
