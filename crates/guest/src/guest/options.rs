@@ -104,3 +104,21 @@ pub fn memory_file(len: u64) -> anyhow::Result<OwnedFd> {
     ftruncate(&file, len).context("cannot size guest memory")?;
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read as _;
+
+    use super::*;
+
+    // Cites packed-2.8.13-2.
+    #[test]
+    fn memory_begins_with_zeros() {
+        let len = GuestOptions::default().memory_len();
+        let mut bytes = Vec::new();
+        File::from(memory_file(len).expect("memory")).read_to_end(&mut bytes).expect("its bytes");
+        assert_eq!(u64::try_from(bytes.len()).expect("64 bits"), len);
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+}

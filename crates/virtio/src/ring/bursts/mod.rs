@@ -13,6 +13,9 @@
 //! index. A packet in several receive buffers counts as several packets, and must not be forwarded.
 
 mod packed;
+mod packed_words;
+#[cfg(test)]
+mod packed_words_loom;
 mod split;
 
 use az::SaturatingAs;
@@ -22,6 +25,11 @@ use super::layout::{Geometry, RingOptions};
 use crate::memory::GuestMemory;
 pub use packed::PackedBursts;
 pub use split::SplitBursts;
+
+/// The atomics of `packed_words`.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+}
 
 /// The use of a ring's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
