@@ -17,39 +17,29 @@ pub(crate) trait Driver {
     fn publish(&mut self);
 }
 
-impl Driver for SplitDriver {
-    #[inline]
-    fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
-        self.add(buffers)
-    }
+macro_rules! implement_driver {
+    ($driver:ident) => {
+        impl Driver for $driver {
+            #[inline]
+            fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
+                self.add(buffers)
+            }
 
-    #[inline]
-    fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
-        self.used()
-    }
+            #[inline]
+            fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
+                self.used()
+            }
 
-    #[inline]
-    fn publish(&mut self) {
-        self.publish();
-    }
+            #[inline]
+            fn publish(&mut self) {
+                self.publish();
+            }
+        }
+    };
 }
 
-impl Driver for PackedDriver {
-    #[inline]
-    fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
-        self.add(buffers)
-    }
-
-    #[inline]
-    fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
-        self.used()
-    }
-
-    #[inline]
-    fn publish(&mut self) {
-        self.publish();
-    }
-}
+implement_driver!(SplitDriver);
+implement_driver!(PackedDriver);
 
 /// Returns the parts of a ring at `place`, in the negotiated layout. Each side writes to cache
 /// lines of its own.
