@@ -215,6 +215,44 @@ fn the_call_of_a_new_descriptor_is_repeated_too() {
     });
 }
 
+/// Returns all bytes of the guest's memory.
+fn memory(guest: &Guest) -> Vec<u8> {
+    let region = &guest.memory().regions()[0];
+    let len = region.size().try_into().expect("a small guest");
+    guest.read_memory(region.guest_addr(), len).expect("its memory")
+}
+
+/// A lost call would be repeated, and packets come for the guest: but its rings are stopped.
+// Cites vhost-user-suspended-1, vhost-user-suspended-2.
+#[test]
+fn a_guest_whose_rings_are_stopped_gets_neither_bytes_nor_calls() {
+    with_both_layouts("stop", |packed, name| {
+        let rig = patched(name);
+        let mut a = rig.guest(0, &options(packed));
+        let mut b = rig.guest(1, &options(false));
+        let mut calls = Calls::of(&mut a, Ring::Receive);
+        ask(&a, Ring::Receive, packed, 0);
+        send(&mut b, &frame(mac(1), mac(2), 100, 1));
+        wait_until("there is a call", || calls.count() >= 1);
+        let bases = a.stop().expect("the rings stop");
+        let heard = calls.count();
+        ask(&a, Ring::Receive, packed, 1);
+        let before = memory(&a);
+        for n in 2..12 {
+            send(&mut b, &frame(mac(1), mac(2), 100, n));
+        }
+        rig.wait_drops(0, "link-down", 10);
+        // Several times the longest pause between two repeats.
+        std::thread::sleep(5 * PAUSES[2]);
+        assert_eq!(calls.count(), heard);
+        assert!(memory(&a) == before);
+        a.resume(&bases).expect("the rings start");
+        rig.wait_up(0);
+        send(&mut b, &frame(mac(1), mac(2), 100, 12));
+        assert_eq!(take(&mut a, 2).len(), 2);
+    });
+}
+
 /// The loop of every guest's driver: it sleeps until it is called. Two of three calls are lost, so
 /// that it would get stuck at once without repeats.
 #[test]

@@ -51,6 +51,19 @@ fn guests_with_fewer_pairs_than_are_offered() {
     }
 }
 
+// Cites vhost-user-multiple-queue-3.
+#[test]
+fn a_guest_that_wants_more_pairs_than_are_offered_gives_up() {
+    let rig = patched(WhenFull::Drop, WORKERS[0]);
+    // The back-end reports its rings, which are more than its pairs.
+    let refusal = Guest::connect(rig.socket(0), &options(3 * PAIRS, false)).expect_err("too many pairs");
+    let words = refusal.to_string();
+    assert!(words.starts_with("the backend offers ") && words.ends_with(" queue pairs, not 12"), "{words}");
+    assert!(Guest::connect(rig.socket(0), &options(PAIRS + 1, false)).is_err(), "a ring too many");
+    let _guest = rig.guest(0, &options(PAIRS, false));
+    rig.wait_up(0);
+}
+
 /// A port whose configuration has no number of queue pairs serves as many as its frontend starts,
 /// with any number of workers, and shows those.
 #[test]

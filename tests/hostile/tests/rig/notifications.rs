@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use hostile::attacker::{Attacker, Layout};
 use hostile::scene::{Ring, Scene, valid};
@@ -145,6 +146,30 @@ fn an_eventfd_that_is_watched_too_often_is_left_to_the_helper() {
         scene.settle();
         scene.recovers("a call that takes long");
         assert!(!slow(&scene), "the next frontend starts anew");
+        scene.end();
+    }
+}
+
+// Cites vhost-user-set-vring-err-1.
+#[test]
+fn a_frontend_that_asks_is_told_that_its_ring_failed() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::with_layout(layout);
+        let mut guest = scene.attacker();
+        let error = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        guest.client().set_vring_err(Ring::Receive as u16, Some(error.as_fd())).expect("an error descriptor");
+        let is_told = |limit: Duration| {
+            let mut fds = [PollFd::new(&error, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::try_from(limit).expect("a time"))) == Ok(1)
+        };
+        scene.rig.wait_up(0);
+        assert!(!is_told(Duration::ZERO), "nothing has failed yet");
+        guest.publish(Ring::Receive, &[Descriptor { flags: 0, ..valid(&guest, Ring::Receive) }]);
+        send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+        assert!(is_told(PATIENCE), "the ring has failed");
+        scene.rig.wait_down(0, "receive ring");
+        drop(guest);
+        scene.recovers("a ring that failed");
         scene.end();
     }
 }
