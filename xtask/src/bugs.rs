@@ -10,6 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::run;
 
+/// The folder of the patches.
+const FOLDER: &str = "tests/hostile/bugs";
+
 /// Time limit for a test. A test that takes longer hangs because of the bug, and counts as failed.
 const LIMIT_SECONDS: &str = "120";
 
@@ -22,12 +25,17 @@ struct Bug {
     test: String,
 }
 
+/// Returns the number of published bugs.
+pub(crate) fn count(root: &Path) -> Result<usize> {
+    Ok(read(&root.join(FOLDER))?.len())
+}
+
 /// Tries the bugs whose name contains `pattern`. Returns true if the test of each bug failed.
 pub(crate) fn run(pattern: Option<&str>) -> Result<bool> {
     let root = run::root()?;
     let scratch = run::target(&root).join("bugs");
     let tree = scratch.join("tree");
-    let mut bugs = read(&root.join("tests/hostile/bugs"))?;
+    let mut bugs = read(&root.join(FOLDER))?;
     bugs.retain(|bug| pattern.is_none_or(|pattern| bug.name.contains(pattern)));
     ensure!(!bugs.is_empty(), "no bug in tests/hostile/bugs has {:?} in its name", pattern.unwrap_or_default());
     copy_sources(&root, &tree)?;

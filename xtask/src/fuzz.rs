@@ -65,7 +65,7 @@ pub(crate) fn run(options: &FuzzOptions) -> Result<(u64, Vec<String>)> {
 }
 
 /// Returns the names of all targets: those of the folders of their seeds.
-fn names(root: &Path) -> Result<Vec<String>> {
+pub(crate) fn names(root: &Path) -> Result<Vec<String>> {
     let seeds = root.join("fuzz/seeds");
     let mut names = Vec::new();
     for folder in fs::read_dir(&seeds).with_context(|| format!("cannot read {}", seeds.display()))? {

@@ -29,9 +29,10 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   test [--quick|--rest] [--long] [--only PATTERN] [--no-install] [--list]
-        run all tests: format, rules, clippy, the workspace's own, then the end-to-end tests with real guests; the end
-        shows the steps and the slowest tests
-        --quick         only format, rules, clippy, and the tests inside of crates (unit and property tests)
+        run all tests: format, rules, the workspace's own with clippy's lints, then the end-to-end tests with real
+        guests; the end shows the steps and the slowest tests
+        --quick         only format, rules, and the tests inside of crates (unit and property tests), with clippy's
+                        lints of all that these build
         --rest          all but what --quick runs
         --long          larger transfers between the guests, more repetitions of every attack, `fuzz`, and `bugs`
         --only PATTERN  only the end-to-end tests whose name contains PATTERN

@@ -24,10 +24,20 @@ pub(crate) fn target(root: &Path) -> PathBuf {
     root.join(set.unwrap_or_else(|| "target".into()))
 }
 
-/// Returns a command for the cargo that runs us.
+/// Returns a command for the cargo that started this program.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
+    command
+}
+
+/// Returns such a command that lints the crates of the workspace while it builds them. Clippy's driver
+/// is the compiler with more lints, so the lints need no pass of their own. Any warning is an error.
+pub(crate) fn linting_cargo(root: &Path) -> Command {
+    let mut command = cargo(root);
+    // The form in which `cargo clippy` hands its arguments to the driver.
+    let arguments = ["-D", "warnings", ""].join("__CLIPPY_HACKERY__");
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").env("CLIPPY_ARGS", arguments);
     command
 }
 

@@ -14,7 +14,8 @@ use crate::{bugs, fuzz, install, package, rules, run};
 /// Options of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct TestOptions {
-    /// Only what answers soon: format, rules, clippy, and the tests inside of crates.
+    /// Only what answers soon: format, rules, and the tests inside of crates, with lints of all that
+    /// these build.
     pub(crate) quick: bool,
     /// All but what `quick` runs.
     pub(crate) rest: bool,
@@ -26,6 +27,10 @@ pub(crate) struct TestOptions {
 
 /// Arguments that select the whole workspace, with the fail points at which tests crash a device.
 const WORKSPACE: [&str; 3] = ["--workspace", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
+
+/// Arguments that leave the laboratory out of the program, and keep the features of all other crates. The example
+/// depends on the program with its laboratory.
+const WITHOUT_LABORATORY: [&str; 3] = ["--no-default-features", "--exclude", "macswap"];
 
 /// Arguments that select the tests inside of crates: their unit and property tests.
 const INSIDE: [&str; 2] = ["--lib", "--bins"];
@@ -101,12 +106,15 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
             install(options, &cache)?;
         } else {
             // Packages are downloaded while the compiler works.
-            std::thread::scope(|threads| {
+            let are_built = std::thread::scope(|threads| {
                 let installing = threads.spawn(|| install(options, &cache));
-                checks(&root, &mut tally)?;
-                installing.join().unwrap_or_else(|_| bail!("the installation panicked"))
+                let built = checks(&root, &mut tally)?;
+                installing.join().unwrap_or_else(|_| bail!("the installation panicked"))?;
+                Ok::<_, anyhow::Error>(built)
             })?;
-            tests(&root, options, &INSIDE, &mut tally)?;
+            if are_built {
+                tests(&root, options, &INSIDE, &mut tally)?;
+            }
         }
         if options.quick {
             return Ok(tally.end());
@@ -117,7 +125,8 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
             // needed, and is reported there.
             threads.spawn(|| run::passes(run::idle_cargo(&root).args(SWITCH).arg("--quiet")));
             threads.spawn(|| package::cargo_deb(run::idle_cargo(&root), &target));
-            let built = run::passes(run::cargo(&root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))?;
+            let mut build = run::linting_cargo(&root);
+            let built = run::passes(build.arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))?;
             rest(&root, options, &mut tally)?;
             Ok::<_, anyhow::Error>(built)
         })?;
@@ -137,28 +146,43 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
             Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
         }
     }
+    if !options.long && options.only.is_none() {
+        print_left_out(&root)?;
+    }
     Ok(tally.end())
 }
 
-/// Checks the format, the workspace rules, and clippy's lints.
-fn checks(root: &Path, tally: &mut Tally) -> Result<()> {
+/// Prints the tests that a run without `--long` leaves out.
+fn print_left_out(root: &Path) -> Result<()> {
+    let targets = fuzz::names(root)?.len();
+    let bugs = bugs::count(root)?;
+    let secs = fuzz::LONG.secs;
+    println!("\nonly with --long: {targets} fuzz targets of {secs} s each, {bugs} published bugs put back one by one,");
+    println!("and the full length of transfers, attacks, models and stations");
+    Ok(())
+}
+
+/// Checks the format and the workspace rules, then lints and builds the crates with the tests inside of them.
+/// Returns whether these can run.
+fn checks(root: &Path, tally: &mut Tally) -> Result<bool> {
     let mut check = |what: &str, passed: bool| {
         if passed { tally.passed += 1 } else { tally.failed.push(format!("{what} (see above)")) }
     };
     check("cargo fmt", run::passes(run::cargo(root).args(["fmt", "--all", "--check"]))?);
     check("the workspace rules", rules::pass(root, false)?);
-    let mut clippy = run::cargo(root);
-    clippy.arg("clippy").args(WORKSPACE).args(["--all-targets", "--quiet", "--", "-D", "warnings"]);
-    check("clippy", run::passes(&mut clippy)?);
-    let mut operators = run::cargo(root);
-    operators.args(["clippy", "-p", "straightline", "--no-default-features", "--quiet", "--", "-D", "warnings"]);
-    check("clippy of the program without its laboratory", run::passes(&mut operators)?);
-    Ok(())
+    let mut build = run::linting_cargo(root);
+    let built = run::passes(build.arg("test").args(WORKSPACE).args(INSIDE).args(["--no-run", "--quiet"]))?;
+    check("lints and build of the tests inside of crates", built);
+    // With the same selection, all third-party crates have the same features. So only the program is built again.
+    let mut operators = run::linting_cargo(root);
+    operators.arg("test").args(WORKSPACE).args(WITHOUT_LABORATORY).args(INSIDE).args(["--no-run", "--quiet"]);
+    check("lints and build of the program without its laboratory", built && run::passes(&mut operators)?);
+    Ok(built)
 }
 
-/// Runs the tests of the workspace that these arguments select.
+/// Lints, builds and runs the tests of the workspace that these arguments select.
 fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tally) -> Result<()> {
-    let mut tests = run::cargo(root);
+    let mut tests = run::linting_cargo(root);
     tests.args(["test", "--no-fail-fast"]).args(WORKSPACE).args(selected);
     let (runner, arguments) = WITH_TIMES;
     // Doc tests do not print their times.
@@ -184,7 +208,9 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
     let hung = std::mem::take(&mut tally.slow).into_iter().filter(|_| !passed);
     tally.failed.extend(hung.map(|test| format!("{test}: it did not end")));
     if !passed && tally.failed.len() == failed {
-        tally.failed.push(format!("cargo test {}: the tests did not build", selected.join(" ")));
+        tally
+            .failed
+            .push(format!("cargo test {}: the tests did not build, or have lints (see above)", selected.join(" ")));
     }
     Ok(())
 }
@@ -225,7 +251,7 @@ fn cargo_peers(root: &Path) -> Command {
 /// `--bench` on the command line, criterion runs each function once, and our own benches run one
 /// round of each. They are built like the tests.
 fn benches(root: &Path, tally: &mut Tally) -> Result<()> {
-    let mut benches = run::cargo(root);
+    let mut benches = run::linting_cargo(root);
     benches.args(["test", "--no-fail-fast"]).args(WORKSPACE).args(["--bench", "*"]);
     let mut skips = Vec::new();
     let passed = run::passes_shown(&mut benches, |line| {
