@@ -3,6 +3,7 @@
 mod experiments;
 mod forward;
 mod mlrsearch;
+mod no_alloc;
 mod reflector;
 mod results;
 mod trial;

@@ -5,6 +5,7 @@ mod accept;
 mod annotation;
 mod coalescing;
 mod headers;
+mod no_alloc;
 mod outer;
 mod rcu;
 mod segmentation;

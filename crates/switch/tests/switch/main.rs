@@ -23,6 +23,7 @@ mod links;
 mod lost_calls;
 mod mirror;
 mod networks;
+mod no_alloc;
 mod offloads;
 mod one_copy;
 mod outer;
