@@ -202,32 +202,19 @@ impl Rig {
 fn settings() -> UnderlayConfig {
     let address = |ip: IpAddr, prefix| Address { ip, prefix };
     UnderlayConfig {
-        name: "wan".to_owned(),
-        addresses: vec![address(OWN_V4.into(), 24), address(OWN_V6.into(), 64)],
-        gateways: Vec::new(),
-        vlan: None,
-        mtu: 1500,
         mac: Some(OWN_MAC),
         neighbours: vec![(FIXED.0.into(), FIXED.1)],
-        path_mtu: straightline_underlay::PathMtuErrors::default(),
+        ..UnderlayConfig::new("wan", vec![address(OWN_V4.into(), 24), address(OWN_V6.into(), 64)])
     }
 }
 
 fn tunnel(name: &str, kind: &TunnelKind, remote: IpAddr) -> TunnelConfig {
+    let local = if remote.is_ipv4() { OWN_V4.into() } else { OWN_V6.into() };
     TunnelConfig {
-        name: name.to_owned(),
-        kind: kind.clone(),
-        local: if remote.is_ipv4() { OWN_V4.into() } else { OWN_V6.into() },
-        remotes: vec![remote],
         networks: networks(kind, remote),
-        drops_tags: false,
-        stations: Vec::new(),
-        limit: 4096,
         mtu: 1400,
-        verify: true,
-        zero_checksum: false,
-        source_port: None,
         mac: kind.carries_ip().then_some(MacAddr([2, 0, 0, 0, 0, 0xfe])),
+        ..TunnelConfig::new(name, kind.clone(), local, vec![remote])
     }
 }
 

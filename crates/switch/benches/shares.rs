@@ -33,7 +33,7 @@ use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Dev
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_testing::host::Host;
 use straightline_underlay::{
-    Address, Encap, Gather, PathMtuErrors, Tunnel, TunnelConfig, TunnelKind, Underlay, UnderlayConfig, UnderlayOutput,
+    Address, Encap, Gather, Tunnel, TunnelConfig, TunnelKind, Underlay, UnderlayConfig, UnderlayOutput,
 };
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -179,33 +179,17 @@ impl Plan {
         let (index, drops) = self.next()?;
         let [local, remote] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         let config = UnderlayConfig {
-            name: "wan".to_owned(),
-            addresses: vec![Address { ip: local, prefix: 24 }],
-            gateways: Vec::new(),
-            vlan: None,
-            mtu: 1500,
             mac: Some(MacAddr([2, 0, 0, 0, 0, 3])),
             neighbours: vec![(remote, MacAddr([2, 0, 0, 0, 0, 4]))],
-            path_mtu: PathMtuErrors::default(),
+            ..UnderlayConfig::new("wan", vec![Address { ip: local, prefix: 24 }])
         };
         let underlay = Underlay::new(config, wire);
         let gather = Arc::<Gather>::default();
         let output = UnderlayOutput::new(Arc::clone(&underlay), port, Arc::clone(&gather));
         let output = self.graph.output(Arc::new(output), false);
         let config = TunnelConfig {
-            name: "tunnel".to_owned(),
-            kind: TunnelKind::Vxlan { vni: 1 },
-            local,
-            remotes: vec![remote],
-            networks: Vec::new(),
-            drops_tags: false,
-            stations: Vec::new(),
-            limit: 4096,
             mtu: 1450,
-            verify: true,
-            zero_checksum: false,
-            source_port: None,
-            mac: None,
+            ..TunnelConfig::new("tunnel", TunnelKind::Vxlan { vni: 1 }, local, vec![remote])
         };
         let tunnel = Tunnel::new(config, underlay, index, drops);
         Ok(self.graph.node("encap", Box::new(Encap::new(gather, tunnel)), &[output]))

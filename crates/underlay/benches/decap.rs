@@ -156,14 +156,9 @@ impl Row {
     fn new(name: &str, form: Form, tunnels: u32, used: u32) -> Self {
         let (local, remote) = ends(form.v6);
         let config = UnderlayConfig {
-            name: "wan".to_owned(),
-            addresses: vec![Address { ip: local, prefix: 24 }],
-            gateways: Vec::new(),
-            vlan: None,
             mtu: 9000,
             mac: Some(OWN),
-            neighbours: Vec::new(),
-            path_mtu: straightline_underlay::PathMtuErrors::default(),
+            ..UnderlayConfig::new("wan", vec![Address { ip: local, prefix: 24 }])
         };
         let underlay = Underlay::new(config, PortIndex(0));
         let drops: Vec<Arc<Drops>> = (0..=tunnels).map(|_| Arc::default()).collect();
@@ -171,21 +166,7 @@ impl Row {
         let edges: Vec<_> =
             (0..=tunnels).map(|n| graph.output(Arc::new(Null::new(format!("out{n}"))), false)).collect();
         let tunnels = (0..tunnels).map(|n| {
-            let config = TunnelConfig {
-                name: format!("t{n}"),
-                kind: (form.kind)(n + 1),
-                local,
-                remotes: vec![remote],
-                networks: Vec::new(),
-                drops_tags: false,
-                stations: Vec::new(),
-                limit: 4096,
-                mtu: 1500,
-                verify: true,
-                zero_checksum: false,
-                source_port: None,
-                mac: None,
-            };
+            let config = TunnelConfig::new(format!("t{n}"), (form.kind)(n + 1), local, vec![remote]);
             let index = PortIndex(u16::try_from(n + 1).expect("few tunnels"));
             Tunnel::new(config, Arc::clone(&underlay), index, Arc::clone(&drops[usize::from(index.0)]))
         });

@@ -113,14 +113,10 @@ impl Row {
         let other: IpAddr = "10.0.0.3".parse().expect("an address");
         let rcu = Rcu::new();
         let config = UnderlayConfig {
-            name: "wan".to_owned(),
-            addresses: vec![Address { ip: local, prefix: 24 }],
-            gateways: Vec::new(),
-            vlan: None,
             mtu: 9000,
             mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
             neighbours: vec![(remote, MacAddr([2, 0, 0, 0, 0, 2]))],
-            path_mtu: straightline_underlay::PathMtuErrors::default(),
+            ..UnderlayConfig::new("wan", vec![Address { ip: local, prefix: 24 }])
         };
         let underlay = Underlay::new(config, PortIndex(1));
         let gather = Arc::<Gather>::default();
@@ -130,29 +126,15 @@ impl Row {
         let output = graph.output(Arc::new(output), false);
         let edges: Vec<NodeIndex> = (0..tunnels)
             .map(|n| {
-                let config = TunnelConfig {
-                    name: format!("t{n}"),
-                    kind: kind(n),
-                    local,
-                    remotes: match remotes {
-                        Remotes::One => vec![remote],
-                        Remotes::Configured => vec![remote, other],
-                        Remotes::Added => Vec::new(),
-                    },
-                    networks: Vec::new(),
-                    drops_tags: false,
-                    stations: if remotes == Remotes::Configured {
-                        vec![(VlanId::DEFAULT, FAR, remote)]
-                    } else {
-                        Vec::new()
-                    },
-                    limit: 4096,
-                    mtu: 1500,
-                    verify: true,
-                    zero_checksum: false,
-                    source_port: None,
-                    mac: None,
+                let far = match remotes {
+                    Remotes::One => vec![remote],
+                    Remotes::Configured => vec![remote, other],
+                    Remotes::Added => Vec::new(),
                 };
+                let mut config = TunnelConfig::new(format!("t{n}"), kind(n), local, far);
+                if remotes == Remotes::Configured {
+                    config.stations = vec![(VlanId::DEFAULT, FAR, remote)];
+                }
                 let drops = Arc::<Drops>::default();
                 let tunnel = if remotes == Remotes::Added {
                     let space = RemoteSpace { stations: 4096 };

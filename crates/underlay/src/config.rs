@@ -39,6 +39,24 @@ pub struct UnderlayConfig {
     pub path_mtu: PathMtuErrors,
 }
 
+impl UnderlayConfig {
+    /// Returns the settings of an underlay with these addresses and an MTU of 1500 bytes. All other
+    /// settings have the defaults of the file.
+    #[must_use]
+    pub fn new(name: impl Into<String>, addresses: Vec<Address>) -> Self {
+        UnderlayConfig {
+            name: name.into(),
+            addresses,
+            gateways: Vec::new(),
+            vlan: None,
+            mtu: 1500,
+            mac: None,
+            neighbours: Vec::new(),
+            path_mtu: PathMtuErrors::default(),
+        }
+    }
+}
+
 /// The belief in ICMP errors that tell the MTU of the way to a remote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathMtuErrors {
@@ -97,6 +115,27 @@ pub struct TunnelConfig {
 impl TunnelConfig {
     /// The value of `limit` if the file has none.
     pub const DEFAULT_LIMIT: u32 = 4096;
+
+    /// Returns the settings of a tunnel between these addresses, for inner IP packets of at most 1500
+    /// bytes. All other settings have the defaults of the file.
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: TunnelKind, local: IpAddr, remotes: Vec<IpAddr>) -> Self {
+        TunnelConfig {
+            name: name.into(),
+            kind,
+            networks: Vec::new(),
+            drops_tags: false,
+            local,
+            remotes,
+            stations: Vec::new(),
+            limit: Self::DEFAULT_LIMIT as usize,
+            mtu: 1500,
+            verify: true,
+            zero_checksum: false,
+            source_port: None,
+            mac: None,
+        }
+    }
 
     /// Returns the kind in each network, in the order of `networks`: at least one.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (Option<Network>, Cow<'_, TunnelKind>)> {

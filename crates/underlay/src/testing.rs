@@ -23,15 +23,11 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 /// Returns the settings of an underlay with the addresses 192.0.2.1/24 and 2001:db8::1/64, and with
 /// gateways.
 pub(crate) fn config() -> UnderlayConfig {
+    let addresses = [("192.0.2.1", 24), ("2001:db8::1", 64)].map(|(own, prefix)| Address { ip: ip(own), prefix });
     UnderlayConfig {
-        name: "wan".to_owned(),
-        addresses: vec![Address { ip: ip("192.0.2.1"), prefix: 24 }, Address { ip: ip("2001:db8::1"), prefix: 64 }],
         gateways: vec![ip("192.0.2.254"), ip("2001:db8::fe")],
-        vlan: None,
-        mtu: 1500,
         mac: Some(MAC),
-        neighbours: Vec::new(),
-        path_mtu: crate::PathMtuErrors::default(),
+        ..UnderlayConfig::new("wan", addresses.to_vec())
     }
 }
 

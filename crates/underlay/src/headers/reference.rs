@@ -12,37 +12,19 @@ pub(crate) const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 pub(crate) const HOP: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 pub(crate) fn underlay(vlan: Option<u16>) -> UnderlayConfig {
+    let addresses = [("10.0.0.1", 24), ("fd00::1", 64)].map(|(ip, prefix)| Address { ip: ip.parse().unwrap(), prefix });
     UnderlayConfig {
-        name: "wan".to_owned(),
-        addresses: [("10.0.0.1", 24), ("fd00::1", 64)]
-            .map(|(ip, prefix)| Address { ip: ip.parse().unwrap(), prefix })
-            .to_vec(),
-        gateways: Vec::new(),
         vlan,
         mtu: 1600,
         mac: Some(US),
         neighbours: ["10.0.0.2", "fd00::2"].map(|ip| (ip.parse().unwrap(), HOP)).to_vec(),
-        path_mtu: crate::PathMtuErrors::default(),
+        ..UnderlayConfig::new("wan", addresses.to_vec())
     }
 }
 
 pub(crate) fn tunnel(kind: TunnelKind, v4: bool) -> TunnelConfig {
     let (local, remote) = if v4 { ("10.0.0.1", "10.0.0.2") } else { ("fd00::1", "fd00::2") };
-    TunnelConfig {
-        name: "t1".to_owned(),
-        kind,
-        local: local.parse().unwrap(),
-        remotes: vec![remote.parse().unwrap()],
-        networks: Vec::new(),
-        drops_tags: false,
-        stations: Vec::new(),
-        limit: 4096,
-        mtu: 1500,
-        verify: true,
-        zero_checksum: false,
-        source_port: None,
-        mac: None,
-    }
+    TunnelConfig::new("t1", kind, local.parse().unwrap(), vec![remote.parse().unwrap()])
 }
 
 pub(crate) fn l2tpv3(over: L2tpOver, cookie: &[u8], l2spec: bool) -> TunnelKind {

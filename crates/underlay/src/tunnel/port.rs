@@ -269,33 +269,21 @@ mod tests {
 
     fn underlay() -> Arc<Underlay> {
         let config = UnderlayConfig {
-            name: "wan".to_owned(),
-            addresses: vec![Address { ip: "192.0.2.1".parse().unwrap(), prefix: 24 }],
-            gateways: Vec::new(),
-            vlan: None,
-            mtu: 1500,
-            mac: None,
             neighbours: vec![("192.0.2.9".parse().unwrap(), MacAddr([2, 0, 0, 0, 0, 9]))],
-            path_mtu: crate::PathMtuErrors::default(),
+            ..UnderlayConfig::new("wan", vec![Address { ip: "192.0.2.1".parse().unwrap(), prefix: 24 }])
         };
         Underlay::new(config, PortIndex(0))
     }
 
     fn tunnel(underlay: &Arc<Underlay>, remotes: &[&str]) -> TunnelPort {
         let config = TunnelConfig {
-            name: "t1".to_owned(),
-            kind: TunnelKind::Vxlan { vni: 7 },
-            local: "192.0.2.1".parse().unwrap(),
-            remotes: remotes.iter().map(|remote| remote.parse().unwrap()).collect(),
-            networks: Vec::new(),
-            drops_tags: false,
-            stations: Vec::new(),
-            limit: 4096,
             mtu: 1450,
-            verify: true,
-            zero_checksum: false,
-            source_port: None,
-            mac: None,
+            ..TunnelConfig::new(
+                "t1",
+                TunnelKind::Vxlan { vni: 7 },
+                "192.0.2.1".parse().unwrap(),
+                remotes.iter().map(|remote| remote.parse().unwrap()).collect(),
+            )
         };
         TunnelPort::new(Tunnel::new(config, Arc::clone(underlay), PortIndex(1), Arc::default()))
     }

@@ -69,21 +69,7 @@ fn tunnel(underlay: &Arc<Underlay>, local: &str, remote: &str) -> Arc<Tunnel> {
         peer_cookie: Cookie::default(),
         l2spec: false,
     };
-    let config = TunnelConfig {
-        name: "t1".to_owned(),
-        kind,
-        local: ip(local),
-        remotes: vec![ip(remote)],
-        networks: Vec::new(),
-        drops_tags: false,
-        stations: Vec::new(),
-        limit: 4096,
-        mtu: 1400,
-        verify: true,
-        zero_checksum: false,
-        source_port: None,
-        mac: None,
-    };
+    let config = TunnelConfig { mtu: 1400, ..TunnelConfig::new("t1", kind, ip(local), vec![ip(remote)]) };
     Tunnel::new(config, Arc::clone(underlay), PortIndex(1), Arc::default())
 }
 
@@ -107,16 +93,7 @@ fn the_kernel_and_an_underlay_find_each_other() {
     let port = DevicePort::open(config, PORT, Arc::clone(&drops), &rcu, Arc::clone(&waiter), &devices).expect("a port");
 
     let addresses = [("192.0.2.1", 24), ("2001:db8::1", 64)].map(|(own, prefix)| Address { ip: ip(own), prefix });
-    let config = UnderlayConfig {
-        name: "wan".to_owned(),
-        addresses: addresses.to_vec(),
-        gateways: Vec::new(),
-        vlan: None,
-        mtu: 1500,
-        mac: None,
-        neighbours: Vec::new(),
-        path_mtu: straightline_underlay::PathMtuErrors::default(),
-    };
+    let config = UnderlayConfig::new("wan", addresses.to_vec());
     let underlay = Underlay::new(config, PORT);
     let tunnels = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
     let _tunnels = tunnels.map(|(local, remote)| tunnel(&underlay, local, remote));

@@ -240,18 +240,9 @@ impl Rig {
 }
 
 pub(crate) fn underlay() -> UnderlayConfig {
-    UnderlayConfig {
-        name: "wan".to_owned(),
-        addresses: [("10.0.0.2", 24), ("fd00::2", 64), ("10.0.0.3", 24)]
-            .map(|(ip, prefix)| Address { ip: ip.parse().unwrap(), prefix })
-            .to_vec(),
-        gateways: Vec::new(),
-        vlan: None,
-        mtu: 1600,
-        mac: Some(OWN),
-        neighbours: Vec::new(),
-        path_mtu: straightline_underlay::PathMtuErrors::default(),
-    }
+    let addresses = [("10.0.0.2", 24), ("fd00::2", 64), ("10.0.0.3", 24)]
+        .map(|(ip, prefix)| Address { ip: ip.parse().unwrap(), prefix });
+    UnderlayConfig { mtu: 1600, mac: Some(OWN), ..UnderlayConfig::new("wan", addresses.to_vec()) }
 }
 
 pub(crate) fn ip(text: &str) -> IpAddr {
@@ -268,19 +259,8 @@ pub(crate) fn remote(v4: bool) -> IpAddr {
 
 pub(crate) fn tunnel(kind: TunnelKind, v4: bool) -> TunnelConfig {
     TunnelConfig {
-        name: "t".to_owned(),
-        kind,
-        local: local(v4),
-        remotes: vec![remote(v4)],
-        networks: Vec::new(),
-        drops_tags: false,
-        stations: Vec::new(),
-        limit: 4096,
-        mtu: 1500,
-        verify: true,
-        zero_checksum: false,
-        source_port: None,
         mac: Some(MacAddr([2, 0, 0, 0, 0, 0xfa])),
+        ..TunnelConfig::new("t", kind, local(v4), vec![remote(v4)])
     }
 }
 
