@@ -2,20 +2,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::Fixture;
-use super::run::Running;
-
-const CONFIG: &str = "\
-[switch]
-api = \"@/api\"
-[port.vm1]
-kind = \"vhost-user\"
-socket = \"@/vm1\"
-[port.vm2]
-kind = \"vhost-user\"
-socket = \"@/vm2\"
-[patch.a]
-ports = [\"vm1\", \"vm2\"]
-";
+use super::run::{CONFIG, Running};
 
 const MORE: &str = "\
 [port.vm3]
