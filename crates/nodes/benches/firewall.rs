@@ -50,7 +50,7 @@ struct Load {
 const BYTES: usize = 60;
 const DATA: u32 = 6;
 
-/// What all flows send before others follow: both sides of a connection speak.
+/// A step of the script: all flows take one before the next one begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     Open,
@@ -70,11 +70,12 @@ impl Load {
         // Not one after the other: neighbours would be neighbours in tables.
         let [a, b, c, d] = flow.wrapping_mul(0x9e37_79b1).to_be_bytes();
         let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
-        let (own, remote) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, a, b));
-        let (port, remote_port) = (u16::from_be_bytes([c | 0x80, d]), 5000);
+        let own = Ipv4Addr::new(10, 0, 0, 1);
+        let remote = Ipv4Addr::new(192, 0, a, b);
+        let port = u16::from_be_bytes([c | 0x80, d]);
         let is_answer = matches!(step, Step::Answer | Step::Widen);
         let ends = |one, other| if is_answer { (other, one) } else { (one, other) };
-        let (src_port, dst_port) = ends(port, remote_port);
+        let (src_port, dst_port) = ends(port, 5000);
         let transport = match self.transport {
             Transport::Tcp { flags, .. } => {
                 let flags = match step {
@@ -117,7 +118,7 @@ fn tcp(flags: Flags) -> Transport {
     Transport::Tcp { src_port: 1, dst_port: 5000, seq: 0, ack: 0, flags, window: 0xffff }
 }
 
-/// What the sources of a row send now.
+/// The place of a row's sources in the script.
 #[derive(Debug, Default)]
 struct Script {
     step: AtomicU8,
@@ -151,8 +152,8 @@ impl Port for Source {
             if at == most {
                 break;
             }
-            let (flow, pass) = (at % self.load.flows, at / self.load.flows);
-            let Some(id) = turn.accept_owned(self.index, &self.load.packet(step, flow, pass)) else { break };
+            let packet = self.load.packet(step, at % self.load.flows, at / self.load.flows);
+            let Some(id) = turn.accept_owned(self.index, &packet) else { break };
             into.push(id);
             at += 1;
         }
