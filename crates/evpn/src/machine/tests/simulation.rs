@@ -38,7 +38,10 @@ impl World {
     fn new() -> Self {
         // Moves are many here. Duplicates have their own test.
         let rate = super::super::Rate { per_second: 1000, burst: 1000 };
-        let limits = Limits { duplicate_moves: 1000, port_routes: rate, port_moves: rate, ..Limits::default() };
+        Self::with_limits(&Limits { duplicate_moves: 1000, port_routes: rate, port_moves: rate, ..Limits::default() })
+    }
+
+    fn with_limits(limits: &Limits) -> Self {
         let host = |number: u8| Host {
             machine: machine(number + 1, limits.clone()),
             learned: BTreeSet::new(),
@@ -229,6 +232,62 @@ proptest! {
                 let [.., number] = station.0;
                 world.speak(number, at);
             }
+            world.settle();
+        }
+        world.check()?;
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Attack {
+    Victim,
+    Attacker,
+    Deliver(usize, usize),
+    Wait(u64),
+    TellSwitch(usize),
+    /// The attacker has taken the address everywhere when the victim speaks again.
+    Round,
+}
+
+fn attack() -> impl Strategy<Value = Attack> {
+    let host = || 0..usize::from(HOSTS);
+    prop_oneof![
+        4 => Just(Attack::Victim),
+        4 => Just(Attack::Attacker),
+        8 => (host(), host()).prop_map(|(to, from)| Attack::Deliver(to, from)),
+        6 => (0..60u64).prop_map(Attack::Wait),
+        4 => host().prop_map(Attack::TellSwitch),
+        1 => Just(Attack::Round),
+    ]
+}
+
+proptest! {
+    /// A station at a checked port of host 0, and a guest of host 1 that sends from its address: however long
+    /// that goes on, the next frame of the station brings it back on all hosts.
+    #[test]
+    fn a_checked_station_is_not_taken_away(events in proptest::collection::vec(attack(), 1..200)) {
+        let rate = super::super::Rate { per_second: 1000, burst: 1000 };
+        let limits = Limits { duplicate_moves: 2, port_routes: rate, port_moves: rate, ..Limits::default() };
+        let mut world = World::with_limits(&limits);
+        world.hosts[0].machine.port_is_checked("vm1", true);
+        for event in events {
+            match event {
+                Attack::Victim => world.speak(1, 0),
+                Attack::Attacker => world.speak(1, 1),
+                Attack::Deliver(to, from) => world.deliver(to, from),
+                Attack::Wait(time) => world.wait(ms(time)),
+                Attack::TellSwitch(at) => world.tell_switch(at),
+                Attack::Round => {
+                    for at in [1, 0] {
+                        world.settle();
+                        world.speak(1, at);
+                    }
+                }
+            }
+        }
+        world.settle();
+        for _ in 0..3 {
+            world.speak(1, 0);
             world.settle();
         }
         world.check()?;
