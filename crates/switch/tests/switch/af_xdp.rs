@@ -16,6 +16,8 @@ use straightline_testing::{self as testing, BASIC, Rig, mac, noise, rig, take};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
+use super::tap::lengths_pass_unchanged;
+
 const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const TSO: u64 = f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_USO;
 
@@ -63,19 +65,7 @@ fn joined(host: &Host, mtu: u16) -> Rig {
 fn packets_pass_between_two_af_xdp_ports_unchanged() {
     let Some(host) = Host::new("packets_pass_between_two_af_xdp_ports_unchanged") else { return };
     let rig = joined(&host, 1500);
-    let mut a = rig.guest(0, &options());
-    let mut b = rig.guest(1, &options());
-    for len in [14, 60, 255, 256, 257, 512, 1000, 1514, 1518] {
-        for seed in 0..10 {
-            let frame = testing::frame(mac(2), mac(1), len, seed);
-            testing::send(&mut a, &frame);
-            assert!(take(&mut b, 1).remove(0).1 == frame, "{len} bytes");
-            let back = testing::frame(mac(1), mac(2), len, seed + 100);
-            testing::send(&mut b, &back);
-            assert!(take(&mut a, 1).remove(0).1 == back, "{len} bytes");
-        }
-    }
-    rig.no_drops();
+    lengths_pass_unchanged(&rig, &options(), &[14, 60, 255, 256, 257, 512, 1000, 1514, 1518], 10);
     let port = rig.port(2);
     assert_eq!((port.queues[0].rx.packets, port.queues[0].tx.packets), (90, 90), "{port:?}");
     let device = port.device.expect("a device");
@@ -87,20 +77,8 @@ fn packets_pass_between_two_af_xdp_ports_unchanged() {
 fn packets_of_several_frames_pass() {
     let Some(host) = Host::new("packets_of_several_frames_pass") else { return };
     let rig = joined(&host, 9000);
-    let mut a = rig.guest(0, &options());
-    let mut b = rig.guest(1, &options());
     // A frame holds 3840 bytes of a received packet, and 4096 of a sent one.
-    for len in [60, 1514, 3840, 3841, 4096, 4097, 7680, 7681, 8192, 8193, 9014] {
-        for seed in 0..5 {
-            let frame = testing::frame(mac(2), mac(1), len, seed);
-            testing::send(&mut a, &frame);
-            assert!(take(&mut b, 1).remove(0).1 == frame, "{len} bytes");
-            let back = testing::frame(mac(1), mac(2), len, seed + 100);
-            testing::send(&mut b, &back);
-            assert!(take(&mut a, 1).remove(0).1 == back, "{len} bytes");
-        }
-    }
-    rig.no_drops();
+    lengths_pass_unchanged(&rig, &options(), &[60, 1514, 3840, 3841, 4096, 4097, 7680, 7681, 8192, 8193, 9014], 5);
 }
 
 #[test]

@@ -25,11 +25,16 @@ fn waiting(config: &mut Config) {
     config.patches[0].full = WhenFull::Wait;
 }
 
+/// Connects a source, and a sink that gives the switch no buffers by itself.
+fn guests(rig: &Rig) -> (Guest, Guest) {
+    let sink = GuestOptions { withhold: true, ..GuestOptions::default() };
+    (rig.guest(0, &GuestOptions::default()), rig.guest(1, &sink))
+}
+
 #[test]
 fn a_full_destination_drops_and_counts() {
     let rig = rig(2, patched);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     sink.give(10);
     for n in 0..25 {
         send(&mut source, &frame(mac(2), mac(1), 700, n));
@@ -45,8 +50,7 @@ fn a_full_destination_drops_and_counts() {
 #[test]
 fn with_wait_nothing_is_lost() {
     let rig = rig(2, waiting);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     for n in 0..200 {
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 60 + n * 7, n as u64)));
     }
@@ -68,8 +72,7 @@ fn with_wait_nothing_is_lost() {
 #[test]
 fn with_wait_packets_are_dropped_once_their_destination_is_set_down() {
     let rig = rig(2, waiting);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     for n in 0..50 {
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
     }
@@ -113,8 +116,7 @@ impl Node for Picky {
 #[test]
 fn with_wait_a_node_may_drop_what_stands_among_those_that_wait() {
     let rig = behind(Picky);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     let frame = |n: u64| frame(mac(if n % 3 == 1 { 3 } else { 2 }), mac(1), 700, n);
     for n in 0..60 {
         assert!(source.send(&NetHeader::default(), &frame(n)));
@@ -174,8 +176,7 @@ impl Node for Reverse {
 #[test]
 fn with_wait_what_is_overtaken_and_finds_no_room_is_counted() {
     let rig = behind(Reverse);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     sink.give(3);
     for n in 0..10 {
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
@@ -194,8 +195,7 @@ fn with_wait_what_is_overtaken_and_finds_no_room_is_counted() {
 #[test]
 fn with_wait_an_announcement_that_finds_no_room_is_counted() {
     let rig = rig(2, waiting);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     source.client().send_rarp([2, 0, 0, 0, 0, 1]).expect("an announcement");
     rig.wait_drops(1, "no-buffer", 1);
     sink.give(1);
@@ -206,8 +206,7 @@ fn with_wait_an_announcement_that_finds_no_room_is_counted() {
 #[test]
 fn with_wait_a_bad_chain_in_the_middle_costs_no_good_one() {
     let rig = rig(2, waiting);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     for n in 0..60 {
         if n % 3 == 1 {
             // Shorter than its header.
@@ -279,8 +278,7 @@ fn with_wait_segments_come_whole_and_once() {
 #[test]
 fn with_wait_a_source_that_left_keeps_nobody_awake() {
     let rig = rig(2, waiting);
-    let mut source = rig.guest(0, &GuestOptions::default());
-    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let (mut source, mut sink) = guests(&rig);
     for n in 0..10 {
         send(&mut source, &frame(mac(2), mac(1), 700, n));
     }
