@@ -398,6 +398,12 @@ fn a_question_for_a_far_neighbour_is_answered_here() {
         source: "checked".to_owned(),
     };
     assert_eq!(bound.last(), Some(&expected));
+    // So is its station: the port may send from its own address only.
+    let is_checked =
+        |line: &NetworkEvent| matches!(line, NetworkEvent::Learned { port, is_checked: true, .. } if port == "a");
+    if !bound.iter().any(is_checked) {
+        reader.until("a station of a checked port", is_checked);
+    }
     let bindings = || net.switch.source().bindings(&BindingsRequest { limit: 10, ..BindingsRequest::default() });
     let known: Vec<_> =
         bindings().expect("bindings").bindings.into_iter().map(|known| (known.ip, known.port, known.owner)).collect();
