@@ -10,8 +10,9 @@ use crate::measure::{self, CommonOptions, Peers, SwitchKind};
 
 const ABOUT: &str = "\
 Compare flow tables, in rounds. An embedded guest sends UDP frames of 64 bytes through both ports of a switch and drops
-what it receives: one rule; 1000 rules with 20 masks and 10 000 flows; flows of which each needs another mask in a table
-of tuples (explosion), from the first port only. Run nothing else on the machine meanwhile.";
+what it receives: one rule; 1000 rules with 20 masks and 10 000 flows; 1000 connections that `ct` follows; flows of
+which each needs another mask in a table of tuples (explosion), from the first port only. Run nothing else on the
+machine meanwhile.";
 
 const SWITCHES: &str = "\
 Switches:
@@ -36,6 +37,8 @@ pub(super) enum FlowsCell {
     One,
     /// 1000 rules with 20 masks, and 10 000 flows.
     Many,
+    /// Rules with `ct`, and 1000 connections of UDP.
+    Connections,
     /// Three rules, and one flow from each port.
     Calm,
     /// The same rules. The first port sends 16 384 flows.
@@ -43,12 +46,13 @@ pub(super) enum FlowsCell {
 }
 
 impl FlowsCell {
-    const ALL: [Self; 4] = [Self::One, Self::Many, Self::Calm, Self::Explosion];
+    const ALL: [Self; 5] = [Self::One, Self::Many, Self::Connections, Self::Calm, Self::Explosion];
 
     fn name(self) -> &'static str {
         match self {
             Self::One => "1 rule",
             Self::Many => "1000 rules, 10 000 flows",
+            Self::Connections => "ct, 1000 connections",
             Self::Calm => "3 rules, 1 flow",
             Self::Explosion => "3 rules, explosion",
         }
@@ -116,7 +120,7 @@ mod tests {
             Ok(options)
         };
         let all = args("").expect("a good command line");
-        assert_eq!((all.common.rounds, all.common.switches.len(), all.cells().len(), all.no_emc), (3, 2, 4, false));
+        assert_eq!((all.common.rounds, all.common.switches.len(), all.cells().len(), all.no_emc), (3, 2, 5, false));
         let some = args("--only|3 rules|--no-emc|--secs|1").expect("a good command line");
         assert_eq!((some.cells(), some.no_emc, some.secs), (vec![FlowsCell::Calm, FlowsCell::Explosion], true, 1));
         for bad in ["--only|nothing", "--switch|testpmd", "--secs|0"] {

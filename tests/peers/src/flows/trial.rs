@@ -27,6 +27,9 @@ const RULES: u32 = 1000;
 const MASKS: u32 = 20;
 const FLOWS: u32 = 10_000;
 
+/// Flows of [`FlowsCell::Connections`].
+const CONNECTIONS: u32 = 1000;
+
 /// Flows of [`FlowsCell::Explosion`].
 const EXPLOSION: u32 = 16_384;
 
@@ -90,6 +93,7 @@ fn guest_run(lab: &Lab, program: &std::path::Path, cell: FlowsCell, secs: u32) -
         FlowsCell::One => (1, "destinations"),
         FlowsCell::Calm => (1, "prefixes"),
         FlowsCell::Many => (FLOWS, "destinations"),
+        FlowsCell::Connections => (CONNECTIONS, "destinations"),
         FlowsCell::Explosion => (EXPLOSION, "prefixes"),
     };
     let mut command = Command::new(program);
@@ -106,6 +110,14 @@ fn flows(cell: FlowsCell) -> String {
     let mut text = "priority=1,in_port=1,actions=output:2\npriority=1,in_port=2,actions=output:1\n".to_owned();
     match cell {
         FlowsCell::One => {}
+        // Both ports send the same flows, so nobody answers.
+        FlowsCell::Connections => {
+            text = "priority=9,udp,actions=ct(table=1)\n\
+                    table=1,priority=9,udp,ct_state=+new,actions=ct(commit),resubmit(,2)\n\
+                    table=1,priority=8,udp,ct_state=+trk,actions=resubmit(,2)\n\
+                    table=2,in_port=1,actions=output:2\ntable=2,in_port=2,actions=output:1\n"
+                .to_owned();
+        }
         FlowsCell::Many => {
             // The destinations of the flows: 10.253.0.0 and 9999 more. Each rule is for some of them.
             for rule in 0..RULES / 2 {
@@ -141,6 +153,7 @@ mod tests {
         let lines = |cell| flows(cell).lines().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(lines(FlowsCell::One).len(), 2);
         assert_eq!(lines(FlowsCell::Explosion).len(), 5);
+        assert_eq!(lines(FlowsCell::Connections).len(), 5);
         let many = lines(FlowsCell::Many);
         assert_eq!(many.len(), 1002);
         let masks: std::collections::BTreeSet<_> = many[2..]
