@@ -52,8 +52,8 @@ reasons! {
     SamePort = "same-port", "Nothing needs to be done, unless the guest bridges packets back by mistake.";
     /// The source address is all zeros, multicast or broadcast, which no station has.
     BadSource = "bad-source", "Give the sending guest's interface a unicast MAC address.";
-    /// The packet claims an address that `source-check` of its port does not allow, or hides its
-    /// claims; or it asks a DHCP server in the name of another station.
+    /// The packet claims an address that `source-check` of its port does not allow, hides its claims,
+    /// or asks a DHCP server for another station.
     Spoofed = "spoofed",
         "If the guest may use the address, add it to `mac`, `allowed-macs` or `allowed-ips` of its port.";
     /// The destination address (01:80:c2:00:00:00 to 0f) is for the next bridge only, as in
