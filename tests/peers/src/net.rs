@@ -199,7 +199,9 @@ impl Capture {
         proc::pause(Duration::from_millis(300))?;
         self.tcpdump.signal(Signal::INT)?;
         self.tcpdump.wait_end(Duration::from_secs(10))?;
-        let says = self.tcpdump.texts().1;
+        // Its last lines may be read a moment after its end.
+        let ended = || Ok(Some(self.tcpdump.texts().1).filter(|says| says.contains("dropped by kernel")));
+        let says = proc::until("tcpdump tells what it has lost", Duration::from_secs(10), ended)?;
         ensure!(says.contains("\n0 packets dropped by kernel"), "tcpdump lost packets: {says}");
         const STATUS: [&str; 6] = ["ip", "tcp", "udp", "icmp", "icmpv6", "gre"];
         let mut tshark = Command::new("tshark");
