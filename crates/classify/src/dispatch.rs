@@ -6,7 +6,10 @@
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{_mm512_cmple_epu32_mask, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_test_epi64_mask};
+use std::arch::x86_64::{
+    _mm512_and_si512, _mm512_cmple_epu32_mask, _mm512_loadu_si512, _mm512_mask_storeu_epi32, _mm512_set1_epi32,
+    _mm512_sub_epi32, _mm512_test_epi64_mask,
+};
 
 use straightline_simd::Level;
 
@@ -24,7 +27,25 @@ pub(crate) trait Isa: Copy {
 
     /// Returns a bit for each word that is not 0.
     fn filled(self, words: &[u64; 8]) -> u32;
+
+    /// Comparisons that give bits.
+    type Masks: Masks;
+
+    /// Returns them, if the set has them. Without them a compiler finds better instructions for loops.
+    fn masks(self) -> Option<Self::Masks>;
 }
+
+/// Steps with a bit for each of 16 values.
+pub(crate) trait Masks: Copy {
+    /// Returns a bit for each value for which `(value & mask) - low <= span`, in 32 bits.
+    fn within(self, values: &[u32; LANES], mask: u32, low: u32, span: u32) -> u16;
+
+    /// Sets the values of these bits.
+    fn put(self, values: &mut [u32; LANES], bits: u16, value: u32);
+}
+
+/// Values of a register of AVX-512.
+pub(crate) const LANES: usize = 16;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
@@ -38,6 +59,27 @@ impl Isa for Portable {
     #[inline(always)]
     fn filled(self, words: &[u64; 8]) -> u32 {
         words.iter().enumerate().fold(0, |all, (at, word)| all | u32::from(*word != 0) << at)
+    }
+
+    type Masks = NoMasks;
+
+    #[inline(always)]
+    fn masks(self) -> Option<NoMasks> {
+        None
+    }
+}
+
+/// The masks of a set without them: there is no value.
+#[derive(Clone, Copy)]
+pub(crate) enum NoMasks {}
+
+impl Masks for NoMasks {
+    fn within(self, _values: &[u32; LANES], _mask: u32, _low: u32, _span: u32) -> u16 {
+        match self {}
+    }
+
+    fn put(self, _values: &mut [u32; LANES], _bits: u16, _value: u32) {
+        match self {}
     }
 }
 
@@ -64,6 +106,35 @@ impl Isa for Wide {
         unsafe {
             let words = _mm512_loadu_si512(words.as_ptr().cast());
             _mm512_test_epi64_mask(words, words).into()
+        }
+    }
+
+    type Masks = Self;
+
+    #[inline(always)]
+    fn masks(self) -> Option<Self> {
+        Some(self)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Masks for Wide {
+    #[inline(always)]
+    fn within(self, values: &[u32; LANES], mask: u32, low: u32, span: u32) -> u16 {
+        // SAFETY: as above.
+        unsafe {
+            let values = _mm512_loadu_si512(values.as_ptr().cast());
+            let masked = _mm512_and_si512(values, _mm512_set1_epi32(mask.cast_signed()));
+            let distance = _mm512_sub_epi32(masked, _mm512_set1_epi32(low.cast_signed()));
+            _mm512_cmple_epu32_mask(distance, _mm512_set1_epi32(span.cast_signed()))
+        }
+    }
+
+    #[inline(always)]
+    fn put(self, values: &mut [u32; LANES], bits: u16, value: u32) {
+        // SAFETY: a value proves the set; the store writes the 64 bytes of the array at most.
+        unsafe {
+            _mm512_mask_storeu_epi32(values.as_mut_ptr().cast(), bits, _mm512_set1_epi32(value.cast_signed()));
         }
     }
 }

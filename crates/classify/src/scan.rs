@@ -1,12 +1,12 @@
-//! The list, scanned by vectors: one rule against 32 packets at a time.
+//! The list, scanned by vectors: one rule against 16 packets at a time, or 32 where a set has no masks.
 //!
 //! ```text
-//! for each block of 32 keys
+//! for each block of 16 keys
 //!     for each rule, by rank
-//!         hit = all ones, for each key
+//!         hit = a bit for each key that has no rule yet
 //!         for each test of the rule
 //!             hit &= ((value & mask) - low <= span), for each key
-//!         best = min(best, rank where hit)
+//!         best = rank where hit
 //!     stop when each key of the block has its rule
 //! ```
 //!
@@ -18,15 +18,15 @@
 use straightline_simd::Level;
 
 use crate::column::Column;
-use crate::dispatch::{self, Isa, Lookup};
+use crate::dispatch::{self, Isa, LANES, Lookup, Masks};
 use crate::keys::{Key, Keys, MAX_KEYS};
 use crate::rule::{NONE, Rank, Rules, Test};
 use crate::structure::{Best, Dead, Statistics, Structure};
 
-/// Keys of a block.
+/// Keys of a block without masks.
 const BLOCK: usize = 32;
 
-/// Rules between two looks whether the block is done.
+/// Rules between two looks whether such a block is done.
 const STRIDE: usize = 8;
 
 /// A test in the form of the kernel: `(value & mask) - low <= span`, in 32 bits.
@@ -107,17 +107,50 @@ struct ScanLookup<'a> {
 
 impl Lookup for ScanLookup<'_> {
     #[inline(always)]
-    fn run<I: Isa>(self, _isa: I) {
-        for base in (0..self.keys.len()).step_by(BLOCK) {
-            let block = scan_block(self.scan, self.keys, self.dead, base);
-            self.best[base..base + BLOCK].copy_from_slice(&block);
+    fn run<I: Isa>(self, isa: I) {
+        let Self { scan, keys, dead, best } = self;
+        if let Some(masks) = isa.masks() {
+            for base in (0..keys.len()).step_by(LANES) {
+                best[base..base + LANES].copy_from_slice(&scan_masks(scan, keys, dead, base, masks));
+            }
+        } else {
+            for base in (0..keys.len()).step_by(BLOCK) {
+                best[base..base + BLOCK].copy_from_slice(&scan_lanes(scan, keys, dead, base));
+            }
         }
     }
 }
 
 /// Scans the keys from `base` on. Keys behind the last one get a rank too, which nobody reads.
 #[inline(always)]
-fn scan_block(scan: &Scan, keys: &Keys, dead: &Dead, base: usize) -> [Rank; BLOCK] {
+fn scan_masks(scan: &Scan, keys: &Keys, dead: &Dead, base: usize, masks: impl Masks) -> [Rank; LANES] {
+    const { assert!(MAX_KEYS.is_multiple_of(LANES)) };
+    let mut best = [NONE; LANES];
+    let mut undecided = u16::MAX;
+    let mut begin = 0;
+    for rule in &scan.rules {
+        let end = rule.end as usize;
+        let tests = &scan.tests[begin..end];
+        begin = end;
+        if !dead.is_empty() && dead.has(rule.rank) {
+            continue;
+        }
+        let hit = tests.iter().fold(undecided, |hit, test| {
+            let values = keys.column(test.column)[base..].first_chunk();
+            values.map_or(0, |values| hit & masks.within(values, test.mask, test.low, test.span))
+        });
+        masks.put(&mut best, hit, rule.rank);
+        undecided &= !hit;
+        if undecided == 0 {
+            break;
+        }
+    }
+    best
+}
+
+/// Does the same by lanes of 32 bits, which are all ones where a rule matches.
+#[inline(always)]
+fn scan_lanes(scan: &Scan, keys: &Keys, dead: &Dead, base: usize) -> [Rank; BLOCK] {
     const { assert!(MAX_KEYS.is_multiple_of(BLOCK)) };
     let mut best = [NONE; BLOCK];
     let mut begin = 0;

@@ -38,13 +38,13 @@ const FEW_RULES: usize = 24;
 /// Most added rules. A change that exceeds it compiles all rules at once.
 pub const MOST_ADDED: usize = 256;
 
-/// Tenths of a cycle: of a test of the list, and of a read of trees and of bit vectors. They follow from
+/// Hundredths of a cycle: of a test of the list, and of a read of trees and of bit vectors. They follow from
 /// the rows of `docs/benchmarks/classify.md`.
-const TEST_COST: usize = 3;
-const TREE_READ_COST: usize = 90;
-const BITS_READ_COST: usize = 44;
+const TEST_COST: usize = 15;
+const TREE_READ_COST: usize = 900;
+const BITS_READ_COST: usize = 440;
 /// Of bit vectors without a summary.
-const FEW_BITS_READ_COST: usize = 17;
+const FEW_BITS_READ_COST: usize = 170;
 
 /// Reads of trees for a packet up to which many rules need no bit vectors: they would take more time.
 const FEW_READS: usize = 11;
