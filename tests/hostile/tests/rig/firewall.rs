@@ -114,7 +114,8 @@ impl Exchange {
         *self = Exchange { ends, is_answer: false, is_over: false, steps: 0 };
     }
 
-    /// Takes what has arrived at all guests. Returns true when that was the answer.
+    /// Takes what has arrived at all guests. Returns true when that was the first answer: a packet that was
+    /// sent again may come twice.
     fn step(&mut self, guests: &mut [Guest]) -> bool {
         let [from, to] = self.ends;
         let expected = udp(from, to);
@@ -128,13 +129,15 @@ impl Exchange {
             self.is_answer = true;
             return false;
         }
-        self.is_over |= has_come;
+        if self.is_over || has_come {
+            return !std::mem::replace(&mut self.is_over, true);
+        }
         self.steps += 1;
-        if !self.is_over && self.steps == Self::PATIENCE {
+        if self.steps == Self::PATIENCE {
             send(&mut guests[from.0], &expected);
             self.steps = 0;
         }
-        has_come
+        false
     }
 }
 
