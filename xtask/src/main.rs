@@ -52,6 +52,10 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         compare tunnels between two switches with a Linux guest each, over a veth pair
   compare rates [ARGUMENT...]
         measure limits of ports: shares, delays, TCP between Linux guests beside Open vSwitch and tbf
+  compare flows [ARGUMENT...]
+        compare flow tables with Open vSwitch's
+  compare conntrack [ARGUMENT...]
+        measure what the kernel's nf_conntrack and nftables cost a packet, beside a namespace that only forwards
   compare memcpy [ARGUMENT...]
         compare copies in DPDK's vhost library, which it builds from Debian's source
   linux [ARGUMENT...]
@@ -137,6 +141,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
             "tunnels" => ("tunnels", rest),
             "rates" => ("rates", rest),
             "flows" => ("flows", rest),
+            "conntrack" => ("conntrack", rest),
             "memcpy" => ("memcpy", rest),
             _ => (what, args),
         },

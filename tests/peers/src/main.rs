@@ -6,6 +6,7 @@
 
 mod cases;
 mod compare;
+mod conntrack;
 mod devices;
 mod flows;
 mod guest;
@@ -76,6 +77,7 @@ enum Comparison {
     Pvp(compare::pvp::PvpOptions),
     Devices(devices::Options),
     Flows(flows::Options),
+    Conntrack(conntrack::Options),
     NicLoop(nic_loop::Options),
     Tunnels(tunnels::Options),
     Rates(rates::Options),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Some(Comparison::Pvp(options)) => ("compare pvp", compare::pvp::run(options)),
         Some(Comparison::Devices(options)) => ("compare devices", devices::run(options)),
         Some(Comparison::Flows(options)) => ("compare flows", flows::run(options)),
+        Some(Comparison::Conntrack(options)) => ("compare conntrack", conntrack::run(options)),
         Some(Comparison::NicLoop(options)) => ("compare nic-loop", nic_loop::run(options)),
         Some(Comparison::Tunnels(options)) => ("compare tunnels", tunnels::run(options)),
         Some(Comparison::Rates(options)) => ("compare rates", rates::run(options)),

@@ -23,7 +23,7 @@ mod exchange;
 mod guests;
 mod kernel;
 mod known;
-pub(super) mod packet;
+pub(crate) mod packet;
 mod policy;
 mod scan;
 mod sequence;
@@ -40,6 +40,7 @@ use self::kernel::Kernel;
 use self::policy::Policy;
 use self::sequence::{IN, MEANT, Meant, OUT, Sequence};
 use crate::cases::ends::{Embedded, End};
+use crate::conntrack;
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::{Test, beside_others};
@@ -101,6 +102,7 @@ pub(super) fn tests() -> Vec<Test> {
     beside_others(vec![
         Test::new("firewall_nftables", &[Need::Nftables], agrees),
         Test::new("firewall_nftables_timeouts", &[Need::Nftables], timeouts_agree),
+        Test::new("firewall_conntrack_cost", &[Need::Nftables], |_| conntrack::check()),
         Test::new("firewall_scan", &[Need::Nmap], scan::scan),
         Test::new("firewall_dhcp", &[Need::Nmap, Need::Nat], dhcp::lease),
         Test::new("firewall_guests", &[Need::Uml(2)], guests::exchange),

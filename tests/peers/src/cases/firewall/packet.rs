@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::sequence;
 
 /// Protocol numbers.
-pub(in crate::cases) const ICMP: u8 = 1;
-pub(in crate::cases) const TCP: u8 = 6;
-pub(in crate::cases) const UDP: u8 = 17;
-pub(in crate::cases) const ICMPV6: u8 = 58;
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMPV6: u8 = 58;
 const FRAGMENT_HEADER: u8 = 44;
 
 /// Bytes in front of the IP header.
@@ -23,27 +23,27 @@ const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 0x0b];
 
 /// The sender and the receiver of a packet, and its number: no two packets have all three in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::cases) struct PacketName {
-    pub(in crate::cases) src: IpAddr,
-    pub(in crate::cases) dst: IpAddr,
-    pub(in crate::cases) id: u16,
+pub(crate) struct PacketName {
+    pub(crate) src: IpAddr,
+    pub(crate) dst: IpAddr,
+    pub(crate) id: u16,
 }
 
 /// A TCP segment as it is on the wire.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cases) struct Wire {
-    pub(in crate::cases) ports: [u16; 2],
-    pub(in crate::cases) seq: u32,
-    pub(in crate::cases) ack: u32,
-    pub(in crate::cases) flags: u8,
-    pub(in crate::cases) window: u16,
-    pub(in crate::cases) scale: Option<u8>,
-    pub(in crate::cases) len: u16,
+pub(crate) struct Wire {
+    pub(crate) ports: [u16; 2],
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    pub(crate) flags: u8,
+    pub(crate) window: u16,
+    pub(crate) scale: Option<u8>,
+    pub(crate) len: u16,
 }
 
 impl Wire {
     /// Returns the segment with its checksum.
-    pub(in crate::cases) fn bytes(&self, name: &PacketName) -> Vec<u8> {
+    pub(crate) fn bytes(&self, name: &PacketName) -> Vec<u8> {
         // A SYN always has options, as those of stations do. The kernel keeps the scale of an earlier
         // SYN if a later one has none at all; we read "no option" as "no scale" (RFC 7323, section 1.3).
         let options: &[u8] = match self.scale {
@@ -66,21 +66,21 @@ impl Wire {
 }
 
 /// Returns a UDP datagram.
-pub(in crate::cases) fn udp(name: &PacketName, [src, dst]: [u16; 2], len: u16) -> Vec<u8> {
+pub(crate) fn udp(name: &PacketName, [src, dst]: [u16; 2], len: u16) -> Vec<u8> {
     let mut bytes = [src, dst, len + 8, 0].map(u16::to_be_bytes).concat();
     bytes.resize(bytes.len() + usize::from(len), 0x5a);
     with_checksum(name, UDP, bytes, 6)
 }
 
 /// Returns an ICMP message: its type and code, the four bytes behind the checksum, and its body.
-pub(in crate::cases) fn icmp(name: &PacketName, type_and_code: [u8; 2], rest: [u8; 4], body: &[u8]) -> Vec<u8> {
+pub(crate) fn icmp(name: &PacketName, type_and_code: [u8; 2], rest: [u8; 4], body: &[u8]) -> Vec<u8> {
     let bytes = [&type_and_code[..], &[0, 0], &rest, body].concat();
     let protocol = if name.src.is_ipv4() { ICMP } else { ICMPV6 };
     with_checksum(name, protocol, bytes, 2)
 }
 
 /// Returns a frame with this payload of IP.
-pub(in crate::cases) fn frame(name: &PacketName, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(name: &PacketName, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
     let mut frame = [ROUTER, GUEST].concat();
     match (name.src, name.dst) {
