@@ -143,6 +143,22 @@ impl Flow {
         flow.key(port, sender).with_fragments(sender, fragment.id)
     }
 
+    /// Returns the packet with the protocol and the ports of its connection, which a later fragment does not
+    /// have. Of ICMP it is a question or its answer.
+    pub(super) fn of_connection(&self, key: &Key, sender: Side, is_question: bool) -> Self {
+        let protocol = key.protocol();
+        let flow = Flow { protocol: protocol.0, ..*self };
+        if !matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6) {
+            let is_sent = sender == Side::Local;
+            let (src_port, dst_port) =
+                if is_sent { (key.local_port(), key.remote_port()) } else { (key.remote_port(), key.local_port()) };
+            return Flow { src_port, dst_port, ..flow };
+        }
+        let [_, request] = key.remote_port().to_be_bytes();
+        let query = Query { is_question, request, ident: key.local_port() };
+        Flow { query: Some(query), icmp: [request, 0], ..flow }
+    }
+
     /// Returns a hash of both ends.
     pub(super) fn hash(&self) -> u32 {
         let [low, high] = halves(FixedState::default().hash_one((self.src, self.dst, self.dst_port, self.protocol)));

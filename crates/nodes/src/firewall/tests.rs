@@ -319,6 +319,50 @@ fn fragments_follow_their_first_one() {
     assert_eq!(rig.dropped(Reason::FragmentRefused), 5);
 }
 
+/// Otherwise a change of rules would lose a packet of an allowed connection.
+#[test]
+fn a_datagram_goes_on_where_the_next_policy_allows_it() {
+    let old = [&["udp 9 from any", "icmp"], &["udp 9 to any", "icmp"]];
+    let datagram = |[src, dst]: [Ipv4Addr; 2], port| {
+        cut(&frame(src, dst, Transport::Udp { src_port: 7, dst_port: port }, &[1; 92]), 5, &[40])
+    };
+    let echo = |kind, [src, dst]: [Ipv4Addr; 2]| {
+        cut(&icmp(src, dst, &[&[kind, 0, 0, 0, 0, 5, 0, 1][..], &[1; 92]].concat()), 6, &[40])
+    };
+    let inward = [PEER, OWN];
+    let outward = [OWN, PEER];
+    for (what, new, passes) in [
+        ("the same rules", old, true),
+        (
+            "other rules that allow it",
+            [&["udp 1-100 from any", "icmp type 8 from any"], &["udp to any", "icmp type 8 to any"]],
+            true,
+        ),
+        (
+            "rules that allow something else",
+            [&["udp 10 from any", "icmp type 13 from any"], &["udp 10 to any", "tcp to any"]],
+            false,
+        ),
+    ] {
+        let mut rig = Rig::new(old[0], old[1]);
+        let datagrams = [
+            (Direction::In, datagram(inward, 9)),
+            (Direction::Out, datagram(outward, 9)),
+            (Direction::In, echo(8, inward)),
+            (Direction::Out, echo(0, outward)),
+        ];
+        for (direction, parts) in &datagrams {
+            assert_eq!(rig.pass(*direction, vec![parts[0].clone()]), 1, "{what}: {direction:?}, the first part");
+        }
+        rig.change(settings(new[0], new[1], |_| ()));
+        for (direction, parts) in &datagrams {
+            let count = rig.pass(*direction, vec![parts[1].clone()]);
+            assert_eq!(count, usize::from(passes), "{what}: {direction:?}, the rest");
+        }
+        assert_eq!(rig.dropped(Reason::Denied), if passes { 0 } else { 4 }, "{what}");
+    }
+}
+
 #[test]
 fn a_batch_may_have_many_datagrams_in_fragments() {
     let mut rig = Rig::new(&["udp 9 from any"], &[]);
