@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use straightline_api::{BridgeMoves, Drops, Event, Groups, Neighbours, Port, Row, Runtime, Status, Tables};
+use straightline_api::{BridgeMoves, Drops, Event, Groups, Neighbours, Port, Row, Runtime, Sets, Status, Tables};
 use straightline_evpn::process::Status as EvpnStatus;
 
 /// A fact, or the reason why it is not known.
@@ -147,6 +147,8 @@ pub struct SwitchFacts {
     pub drops: Drops,
     /// The answer to `groups`.
     pub groups: Groups,
+    /// The answer to `sets`.
+    pub sets: Sets,
     /// The bridges with `snooping`.
     pub snooping: Vec<SnoopedBridge>,
     /// The kept events, oldest first.

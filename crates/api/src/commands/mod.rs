@@ -436,6 +436,11 @@ impl Answer for Changes {
     const COMMAND: Command = Command::Reload;
 }
 
+/// The argument of `sets` is optional.
+impl Answer for Sets {
+    const COMMAND: Command = Command::Sets;
+}
+
 /// The type of an answer, with the command that asks for it without arguments.
 pub trait Answer: DeserializeOwned {
     /// The command that asks for this type.

@@ -1,8 +1,10 @@
-//! Groups of ports: ports and groups that have been left out, and full shares of connections.
+//! Groups of ports: ports and groups that have been left out, rules that never decide, and full shares of
+//! connections.
 
 use std::collections::BTreeMap;
 
-use straightline_api::{ConnectionUse, Groups};
+use straightline_api::{ConnectionUse, GroupRules, Groups, Sets};
+use straightline_firewall::{Definitions, Group, Origin, PortGroups, Prefix, Set, shadowed_rules};
 
 use super::{Check, CheckOutcome};
 use crate::facts::Facts;
@@ -57,6 +59,7 @@ fn groups(facts: &Facts, outcome: &mut CheckOutcome) {
         }
     }
     groups_of_nobody(&switch.groups, outcome);
+    shadowed(&switch.groups, &switch.sets, outcome);
 }
 
 /// Warns of groups of clients that no port has. Of those in the file, the check of the file warns.
@@ -73,6 +76,43 @@ fn groups_of_nobody(groups: &Groups, outcome: &mut CheckOutcome) {
             ),
         );
     }
+}
+
+/// Warns of rules in groups of clients that an earlier rule of the group hides. Of those in the file, the check of
+/// the file warns.
+fn shadowed(groups: &Groups, sets: &Sets, outcome: &mut CheckOutcome) {
+    let definitions = definitions(groups, sets);
+    for group in groups.groups.iter().filter(|group| group.owner == "api") {
+        let alone = PortGroups { groups: vec![group.name.clone()], source_check: true, ..PortGroups::default() };
+        // A client may delete a set between both answers.
+        for found in shadowed_rules(&alone, &definitions).unwrap_or_default() {
+            let (Origin::Group(..), Some(by)) = (&found.rule.origin, found.by) else { continue };
+            outcome.warn(
+                format!("rule {:?} of group {} never decides", found.rule.text, group.name),
+                format!("{by} is before it, and decides about all its packets"),
+                format!("remove it, or move it up, with `straightline firewall group {}`", group.name),
+            );
+        }
+    }
+}
+
+/// Returns the meaning of the names in rules, as the switch has told it.
+fn definitions(groups: &Groups, sets: &Sets) -> Definitions {
+    let parsed = |group: &GroupRules| {
+        let [inbound, outbound] =
+            [&group.inbound, &group.outbound].map(|rules| rules.iter().map(String::as_str).collect::<Vec<_>>());
+        Group::parse(&group.name, &inbound, &outbound).ok()
+    };
+    let mut definitions = Definitions::new(groups.groups.iter().filter_map(parsed), []);
+    for set in &sets.sets {
+        let prefixes: Vec<Prefix> = set.prefixes.iter().filter_map(|prefix| prefix.parse().ok()).collect();
+        if let Some(name) = set.name.strip_prefix("set:") {
+            definitions.sets.insert(name.to_owned(), Set { name: name.to_owned(), prefixes });
+        } else if let Some(name) = set.name.strip_prefix("group:") {
+            definitions.members.insert(name.to_owned(), prefixes);
+        }
+    }
+    definitions
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is compared with a threshold")]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
-    Addresses, BridgeMoves, ConfigurationFile, ConnectionUse, Device, DownReason, Drops, GroupMember, GroupRules,
-    Groups, GroupsOfPort, Joined, JoinedKind, Link, MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress,
-    Packets, PathMtu, Port, PortGroups, PortNodes, PortRate, PortVlans, Privileges, Queue, QueuePairs, Row, Runtime,
-    Status, TableSummary, Tables, Tunnel, VlanRole, Worker,
+    AddressSet, Addresses, BridgeMoves, ConfigurationFile, ConnectionUse, Device, DownReason, Drops, GroupMember,
+    GroupRules, Groups, GroupsOfPort, Joined, JoinedKind, Link, MulticastRouter, Neighbour, NeighbourState, Neighbours,
+    OwnAddress, Packets, PathMtu, Port, PortGroups, PortNodes, PortRate, PortVlans, Privileges, Queue, QueuePairs, Row,
+    Runtime, Sets, Status, TableSummary, Tables, Tunnel, VlanRole, Worker,
 };
 
 mod evpn;
@@ -215,6 +215,7 @@ fn healthy() -> Facts {
                 groups: vec![group("web", "file"), group("ssh", "api")],
                 ports: vec![GroupsOfPort { groups: vec!["ssh".to_owned()], ..GroupsOfPort::default() }],
             },
+            sets: Sets { sets: vec![set("set:office", "192.0.2.0/24"), set("group:web", "10.0.0.1/32")] },
             snooping: vec![SnoopedBridge {
                 bridge: "lan".to_owned(),
                 rows: vec![querier(10, "IGMP"), member("239.1.1.1")],
@@ -238,7 +239,12 @@ fn healthy() -> Facts {
 }
 
 fn group(name: &str, owner: &str) -> GroupRules {
-    GroupRules { name: name.to_owned(), owner: owner.to_owned(), ..GroupRules::default() }
+    let inbound = ["tcp 22 from set:office", "tcp 80 from group:web", "tcp 443 from any"].map(str::to_owned);
+    GroupRules { name: name.to_owned(), owner: owner.to_owned(), inbound: inbound.into(), outbound: Vec::new() }
+}
+
+fn set(name: &str, prefix: &str) -> AddressSet {
+    AddressSet { name: name.to_owned(), owner: "file".to_owned(), prefixes: vec![prefix.to_owned()] }
 }
 
 /// Returns the row of a querier behind the first port.

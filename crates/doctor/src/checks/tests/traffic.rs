@@ -47,6 +47,18 @@ pub(super) const FAULTS: &[Fault] = &[
     ("groups", |facts| switch(facts).groups.ports.clear(), Warn, "firewall group ssh --delete"),
     (
         "groups",
+        |facts| switch(facts).groups.groups[1].inbound.push("tcp 22 from 192.0.2.7".to_owned()),
+        Warn,
+        "with `straightline firewall group ssh`",
+    ),
+    (
+        "groups",
+        |facts| switch(facts).groups.groups[1].inbound.push("tcp 80 from 10.0.0.1".to_owned()),
+        Warn,
+        "remove it, or move it up",
+    ),
+    (
+        "groups",
         |facts| facts.ports[0].port.groups.as_mut().unwrap().used.connections = 950,
         Warn,
         "raise `connections`",
