@@ -173,6 +173,12 @@ pub(super) struct Inputs {
     first_quiet: usize,
     /// Number of active inputs that this turn has looked at, and of quiet ones.
     looked: (usize, usize),
+    /// True if the last look was at a quiet input.
+    is_quiet_look: bool,
+    /// True until the turn has looked at all inputs that are due.
+    is_cut_short: bool,
+    /// True if quiet inputs come first: the last turn was full before it came to them.
+    has_quiet_first: bool,
     /// Number of active inputs that it had looked at before the first that it passed over because it
     /// was full.
     passed_over: Option<usize>,
@@ -256,6 +262,7 @@ impl Inputs {
     pub(super) fn begin_turn(&mut self, now: u64, slots: usize) {
         self.turn += 1;
         self.looked = (0, 0);
+        self.is_cut_short = true;
         self.passed_over = None;
         self.slots = slots - slots / 4;
         if self.has_rates() {
@@ -271,7 +278,7 @@ impl Inputs {
     /// Notes the cycles of a look at the last input, which had no packets.
     #[inline]
     pub(super) fn note_vain_look(&mut self, cycles: u64) {
-        if self.looked.1 > 0 && self.credit > 0 {
+        if self.is_quiet_look && self.credit > 0 {
             // A worker that was descheduled has not looked all the time.
             self.credit -= cycles.saturating_as::<i64>().min(self.saved);
         }
@@ -284,13 +291,21 @@ impl Inputs {
     pub(super) fn next(&mut self, taken: usize, round: &ShareRound) -> Option<&mut Input> {
         loop {
             let (active, quiet) = &mut self.looked;
-            let index = if *active < self.active.len() {
-                *active += 1;
-                self.active[(self.first + *active - 1) % self.active.len()]
-            } else if *quiet < self.quiet.len() && (self.credit > 0 || taken == 0 && *quiet < IDLE_LOOKS) {
+            let has_active = *active < self.active.len();
+            let has_quiet = *quiet < self.quiet.len();
+            self.is_quiet_look = if has_active {
+                self.has_quiet_first && has_quiet && self.credit > 0
+            } else {
+                has_quiet && (self.credit > 0 || taken == 0 && *quiet < IDLE_LOOKS)
+            };
+            let index = if self.is_quiet_look {
                 *quiet += 1;
                 self.quiet[(self.first_quiet + *quiet - 1) % self.quiet.len()]
+            } else if has_active {
+                *active += 1;
+                self.active[(self.first + *active - 1) % self.active.len()]
             } else {
+                self.is_cut_short = false;
                 return None;
             };
             let input = &mut self.all[index];
@@ -310,6 +325,7 @@ impl Inputs {
     #[inline]
     pub(super) fn end_turn(&mut self, taken: usize) {
         self.is_busy = taken > 0;
+        self.has_quiet_first = self.is_cut_short;
         let (active, quiet) = self.looked;
         // An input that found no free slots comes first in the next turn.
         let step = self.passed_over.unwrap_or(if active < self.active.len() { active } else { 1 });
@@ -322,16 +338,26 @@ impl Inputs {
         }
     }
 
-    /// Moves inputs to the list where they belong now.
+    /// Moves inputs to the list where they belong now. Both lists are in the order of `all`, and the
+    /// inputs that come next stay the same.
     #[cold]
     fn sort(&mut self) {
+        let next_active = self.active.get(self.first).copied().unwrap_or_default();
+        let next_quiet = self.quiet.get(self.first_quiet).copied().unwrap_or_default();
         self.active.clear();
         self.quiet.clear();
         for (index, input) in self.all.iter().enumerate() {
             if input.empty < PATIENCE { self.active.push(index) } else { self.quiet.push(index) }
         }
-        (self.first, self.first_quiet) = (0, 0);
+        self.first = position_from(&self.active, next_active);
+        self.first_quiet = position_from(&self.quiet, next_quiet);
     }
+}
+
+/// Returns the position of the first index from `least` on in a sorted list; 0 if there is none.
+fn position_from(list: &[usize], least: usize) -> usize {
+    let position = list.partition_point(|&index| index < least);
+    if position < list.len() { position } else { 0 }
 }
 
 #[cfg(test)]
@@ -453,6 +479,58 @@ mod tests {
         let count = |at: usize| turns.iter().filter(|looked| looked.contains(&at)).count();
         let counts = [0, 1, 2].map(count);
         assert!(counts.iter().all(|count| count.abs_diff(counts[0]) <= 1), "{counts:?}");
+    }
+
+    /// Otherwise inputs at the end of the list would starve beside others that move between the lists.
+    #[test]
+    fn the_order_goes_on_after_inputs_have_moved() {
+        let mut inputs = quiet_but_one(6);
+        inputs.all.iter_mut().for_each(|input| input.empty = 0);
+        inputs.sort();
+        (inputs.first, inputs.first_quiet) = (4, 0);
+        inputs.all[1].empty = PATIENCE;
+        inputs.sort();
+        assert_eq!((inputs.active[inputs.first], inputs.quiet.as_slice()), (4, [1].as_slice()));
+        inputs.all[4].empty = PATIENCE;
+        inputs.sort();
+        assert_eq!((inputs.active[inputs.first], inputs.quiet[inputs.first_quiet]), (5, 1));
+        inputs.all[5].empty = PATIENCE;
+        inputs.sort();
+        assert_eq!((inputs.active[inputs.first], inputs.quiet.as_slice()), (0, [1, 4, 5].as_slice()));
+        inputs.first_quiet = 2;
+        inputs.all[1].empty = 0;
+        inputs.sort();
+        assert_eq!(inputs.quiet[inputs.first_quiet], 5);
+    }
+
+    #[test]
+    fn a_turn_begins_with_quiet_inputs_if_the_last_one_was_full_before_them() {
+        let mut inputs = quiet_but_one(4);
+        let mut full_turn = |now: u64| {
+            let mut round = ShareRound::default();
+            round.begin(true);
+            inputs.begin_turn(now, 1);
+            let mut looked = Vec::new();
+            // The active input fills the turn.
+            while looked.last() != Some(&0)
+                && let Some(input) = inputs.next(0, &round)
+            {
+                let at = input.to;
+                input.note(usize::from(at == 0), 0..usize::from(at == 0));
+                if at != 0 {
+                    inputs.note_vain_look(LOOK);
+                }
+                looked.push(at);
+            }
+            inputs.end_turn(1);
+            looked
+        };
+        let interval = LOOK * LOOKS_PART.cast_unsigned();
+        let now = 1_000_000 * interval;
+        assert_eq!(full_turn(now), [0]);
+        let all = full_turn(now + interval);
+        assert_eq!(all.len(), 4, "{all:?}");
+        assert_eq!(all.last(), Some(&0));
     }
 
     #[test]
