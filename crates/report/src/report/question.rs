@@ -62,7 +62,8 @@ const QUESTIONS: [Question; 11] = [
         text: "What do checksums and segmentation cost in the switch, in the sending guest, and left to the receiver?",
         names: "The variant says who does the work. passed: it is left to the receiver. nobody: packets need no work \
                 (load mix only). Load mix: frames of 60 to 1514 bytes. segments: packets of \
-                64 KiB, segmented into frames. frames: 1514 bytes each.",
+                64 KiB, segmented into frames. frames: 1514 bytes each. With a work of the switch, the variant is the \
+                instruction set that does it.",
     },
     Question {
         experiment: "prefetch",

@@ -1,5 +1,5 @@
-//! The cost of checksums and segmentation, done by the sender, by the switch or by nobody:
-//! `docs/experiments/offload.md`.
+//! The cost of checksums and segmentation, done by the sender, by the switch or by nobody, and by
+//! instruction set: `docs/experiments/offload.md`.
 //!
 //! | file | holds |
 //! |---|---|
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use straightline_graph::clock::hertz;
 use straightline_guest::endpoints::{EventLoop, PortOptions, VhostPort};
+use straightline_packet::Level;
 use straightline_switch::Switch;
 use straightline_switch::api::{Link, Runtime, Source};
 use straightline_virtio::features as f;
@@ -122,16 +123,45 @@ impl OffloadCase {
     }
 }
 
-pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
-    let cell = |load: Workload| {
-        let mut all = vec![OffloadCase::Passed, OffloadCase::Switch, OffloadCase::Guest];
-        if load == Workload::Mix {
-            all.push(OffloadCase::Nobody);
+/// The instruction sets to compare.
+const SETS: [&str; 5] = ["scalar", "sse2", "avx2", "avx512", "neon"];
+
+/// Work of the switch on the bytes of packets, by instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SwitchWork {
+    /// It copies and sums in one pass, and segments large packets.
+    Checksums,
+    /// It copies only: the checksums of the packets are finished. The difference to the other work
+    /// is that of the sums.
+    Copies,
+}
+
+impl SwitchWork {
+    const ALL: [SwitchWork; 2] = [SwitchWork::Checksums, SwitchWork::Copies];
+
+    fn name(self) -> &'static str {
+        match self {
+            SwitchWork::Checksums => "copy and checksum",
+            SwitchWork::Copies => "copy",
         }
-        let variant =
-            |who: OffloadCase| Variant::new(who.name(), move |settings: &Settings| trial(settings, load, who));
-        Cell::new([("load", &load.name())], all.into_iter().map(variant))
-    };
+    }
+
+    /// Returns the party that completes checksums.
+    fn party(self) -> OffloadCase {
+        match self {
+            SwitchWork::Checksums => OffloadCase::Switch,
+            SwitchWork::Copies => OffloadCase::Nobody,
+        }
+    }
+}
+
+pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
+    let loads: &[Workload] = if quick { &[Workload::Frames] } else { &Workload::ALL };
+    let by_set = loads.iter().flat_map(|&load| {
+        let works: &[SwitchWork] = if load == Workload::Segments { &SwitchWork::ALL[..1] } else { &SwitchWork::ALL };
+        works.iter().map(move |&work| cell_by_set(load, work))
+    });
+    let cells = Workload::ALL.into_iter().map(cell_by_party).chain(by_set).collect();
     Plan {
         name: "offload",
         shown: vec![
@@ -143,15 +173,50 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
             Shown { metric: "switch_busy_percent", title: "Part of time in which the switch had packets" },
             Shown { metric: "core_gbit_per_s", title: "Gbit/s of frames for which the switch's core has the cycles" },
         ],
-        cells: Workload::ALL.map(cell).into(),
-        left_out: Vec::new(),
+        cells,
+        left_out: absent_sets()
+            .map(|set| format!("checksums by {set}: this machine does not have this instruction set"))
+            .collect(),
     }
 }
 
-fn trial(settings: &Settings, load: Workload, who: OffloadCase) -> anyhow::Result<Measured> {
+/// Makes a cell that compares the parties that do the work.
+fn cell_by_party(load: Workload) -> Cell {
+    let mut all = vec![OffloadCase::Passed, OffloadCase::Switch, OffloadCase::Guest];
+    if load == Workload::Mix {
+        all.push(OffloadCase::Nobody);
+    }
+    let variant =
+        |who: OffloadCase| Variant::new(who.name(), move |settings: &Settings| trial(settings, load, who, None));
+    Cell::new([("load", &load.name())], all.into_iter().map(variant))
+}
+
+/// Makes a cell that compares the instruction sets by which the switch does its work.
+fn cell_by_set(load: Workload, work: SwitchWork) -> Cell {
+    let variant = |level: Level| {
+        Variant::new(level.name(), move |settings: &Settings| trial(settings, load, work.party(), Some(level)))
+    };
+    Cell::new([("load", &load.name()), ("work", &work.name())], sets().map(variant))
+}
+
+/// Returns the instruction sets of this machine by which sums differ, narrowest first.
+fn sets() -> impl Iterator<Item = Level> {
+    Level::supported().filter(|level| SETS.contains(&level.name()))
+}
+
+/// Returns the names of the sets that this machine lacks.
+fn absent_sets() -> impl Iterator<Item = &'static str> {
+    let all: &[&str] = if cfg!(target_arch = "aarch64") { &["neon"] } else { &["avx2", "avx512"] };
+    all.iter().copied().filter(|set| sets().all(|level| level.name() != *set))
+}
+
+/// Makes a trial. The switch uses the instruction set `level`, or the usual one.
+fn trial(settings: &Settings, load: Workload, who: OffloadCase, level: Option<Level>) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
-    let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2]))?;
+    let mut config = patched(settings.cpus[1], &sockets[..2]);
+    config.switch.simd = level;
+    let switch = Switch::start(&config)?;
     let measured = connect(load, who, &sockets).and_then(|sides| {
         let features = f::names(sides[0].port.features()).collect();
         let measured = measure(settings, load, sides, switch.source())?;
@@ -218,16 +283,37 @@ fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{labels, names, settings};
+    use super::super::tests::{counted, labels, names, settings};
     use super::*;
 
     #[test]
     fn cells_and_variants() {
         let quick = plan(&settings(), true);
-        assert_eq!(labels(&quick), ["load=frames", "load=segments", "load=mix"]);
+        let parties = ["load=frames", "load=segments", "load=mix"];
+        let work = |load: &str| ["copy and checksum", "copy"].map(|work| format!("load={load} work={work}"));
+        assert_eq!(labels(&quick), [&parties.map(str::to_owned)[..], &work("frames")].concat());
         let all = ["passed", "switch", "guest", "nobody"];
-        assert_eq!(names(&quick), [&all[..3], &all[..3], &all]);
-        assert_eq!(plan(&settings(), false).trials(), quick.trials());
+        assert_eq!(names(&quick)[..3], [&all[..3], &all[..3], &all]);
+        let sets = &names(&quick)[3];
+        assert_eq!(sets[0], "scalar");
+        assert_eq!(sets.len() + quick.left_out.len(), if cfg!(target_arch = "x86_64") { 4 } else { 2 });
+        let whole = labels(&plan(&settings(), false));
+        let by_set = [&work("frames")[..], &work("segments")[..1], &work("mix")].concat();
+        assert_eq!(whole, [&parties.map(str::to_owned)[..], &by_set].concat());
+    }
+
+    /// Each set makes the sums that the other guest expects, of frames and of large packets.
+    #[test]
+    fn each_set_makes_the_same_sums() {
+        let Ok(settings) = Settings::new(true) else { return };
+        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(20), ..settings };
+        let by_set = plan(&settings, false).cells.into_iter().filter(|cell| cell.axes.contains_key("work"));
+        for cell in by_set {
+            for variant in &cell.variants {
+                let measured = counted(|| variant.measure(&settings));
+                assert!(measured.metrics["checked_packets"] > 0.0, "{} {}", cell.label(), variant.name);
+            }
+        }
     }
 
     #[test]
