@@ -10,12 +10,14 @@
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
 //! | `packed_lets` | a `let` binds one value, and no written tuple of several |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns, the README at most 150 lines |
+//! | `anchors` | a link in Markdown leads to a document that exists, and to a heading that it has |
 //! | `recipes` | each path that ARCHITECTURE.md or CONTRIBUTING.md names exists |
 //! | `citations` | a citation of a specification names a sentence that docs/citations has, once |
 //! | `licences` | every crate that we build with may be used under a licence that asks for a notice only |
 //! | `figures` | a page with figures names their commit, and the code that they measure |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
+mod anchors;
 mod circles;
 mod citations;
 mod doc_comments;
@@ -105,6 +107,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
         violations.extend(documents.iter().flat_map(|(path, text)| recipes::check(path, text, &tracked)));
     }
     violations.extend(documents.iter().flat_map(|(path, text)| markdown::check(path, text)));
+    violations.extend(anchors::check(&documents));
     violations.extend(figures::check(root, &documents));
     match figures::ages(root, &documents) {
         Ok((ages, unknown)) => {
