@@ -32,6 +32,7 @@ mod held;
 mod in_order;
 mod logs;
 mod lost_calls;
+mod many_buffers;
 mod messages;
 mod notifications;
 mod once_control;
