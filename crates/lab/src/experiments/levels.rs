@@ -7,12 +7,16 @@
 //! - `flow-hash` asks for the hash of each packet's flow, as a tunnel or a table of flows does. The
 //!   switch keeps the hash, so later nodes do not compute it again.
 //! - `layout` asks for the places of each packet's headers.
+//! - `stations` looks up both addresses of each packet in a table of stations, as a bridge does.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use straightline_config::NodeConfig;
+use straightline_fdb::{Fdb, Station};
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Kernels, Level, PacketId, Packets, WithKernels};
+use straightline_packet::{Batch, Kernels, Level, PacketId, Packets, PortIndex, WithKernels};
+use straightline_wire::{MacAddr, VlanId};
 
 use super::cold::swapped;
 use super::prefetch::with_node;
@@ -20,22 +24,27 @@ use super::settings::Settings;
 use super::{Cell, Plan, Variant};
 use crate::rounds::Shown;
 
+/// Stations in the table: as many as a bridge learns by default.
+const STATIONS: u16 = 4096;
+
 /// Work on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Swap,
     FlowHash,
     Layout,
+    Stations,
 }
 
 impl Work {
-    const ALL: [Work; 3] = [Work::Swap, Work::FlowHash, Work::Layout];
+    const ALL: [Work; 4] = [Work::Swap, Work::FlowHash, Work::Layout, Work::Stations];
 
     fn name(self) -> &'static str {
         match self {
             Work::Swap => "swap",
             Work::FlowHash => "flow-hash",
             Work::Layout => "layout",
+            Work::Stations => "stations",
         }
     }
 }
@@ -45,6 +54,23 @@ impl Work {
 struct Levelled {
     work: Work,
     level: Level,
+    stations: Arc<Fdb<PortIndex>>,
+}
+
+impl Levelled {
+    fn new(work: Work, level: Level) -> Self {
+        // Those of the guest's packets end in 1 and 2.
+        let station = |n: u16| (VlanId::DEFAULT, mac(n), PortIndex(n % 2));
+        let fixed: Vec<_> = (0..STATIONS).map(station).collect();
+        let ports = [PortIndex(0), PortIndex(1)];
+        Levelled { work, level, stations: Arc::new(Fdb::new(usize::from(STATIONS), 300, &ports, &fixed)) }
+    }
+}
+
+/// Returns the address of the guest's port with this number, or of another station.
+fn mac(n: u16) -> MacAddr {
+    let [high, low] = n.to_be_bytes();
+    MacAddr([2, 0, 0, 0, high, low])
 }
 
 impl Node for Levelled {
@@ -53,6 +79,7 @@ impl Node for Levelled {
             Work::Swap => self.level.run(All { packets, batch, one: Swap }),
             Work::FlowHash => self.level.run(All { packets, batch, one: FlowHash }),
             Work::Layout => self.level.run(All { packets, batch, one: Layout }),
+            Work::Stations => self.level.run(All { packets, batch, one: Lookup(&self.stations) }),
         }
         next.extend(0, batch.ids());
     }
@@ -111,6 +138,19 @@ impl One for Layout {
     }
 }
 
+struct Lookup<'s>(&'s Fdb<PortIndex>);
+
+impl One for Lookup<'_> {
+    #[inline(always)]
+    fn handle(&self, packets: &mut Packets<'_>, id: PacketId) -> u64 {
+        let Some(addresses) = packets.head(id).first_chunk::<12>() else { return 0 };
+        let (addresses, _) = addresses.as_chunks::<6>();
+        let port = |mac: &[u8; 6]| self.0.lookup(Station::new(VlanId::DEFAULT, MacAddr(*mac)), 0);
+        // A station that is not known counts less than one at any port.
+        addresses.iter().map(|mac| port(mac).map_or(0, |port| u64::from(port.0) + 1)).sum()
+    }
+}
+
 /// Returns the levels that compile nodes differently: the baseline, which is in the first, and wider
 /// sets. Those for comparisons of copies do not.
 fn levels() -> Vec<Level> {
@@ -126,7 +166,7 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
     let cells = Work::ALL.map(|work| {
         let variants = levels.iter().map(|&level| {
             Variant::new(level.name(), move |settings: &Settings| {
-                let node = NodeConfig::new("levelled", work.name(), Levelled { work, level });
+                let node = NodeConfig::new("levelled", work.name(), Levelled::new(work, level));
                 with_node(settings, node, (64, 8), work != Work::Swap)
             })
         });
@@ -152,10 +192,19 @@ mod tests {
     #[test]
     fn cells_and_variants() {
         let plan = plan(&settings(), false);
-        assert_eq!(labels(&plan), ["node=swap", "node=flow-hash", "node=layout"]);
+        assert_eq!(labels(&plan), ["node=swap", "node=flow-hash", "node=layout", "node=stations"]);
         let names = names(&plan);
         assert!(names.iter().all(|names| names[0] != "scalar" || cfg!(not(target_arch = "x86_64"))));
         assert_eq!(names[0].len() + plan.left_out.len(), 3);
+    }
+
+    /// Otherwise a lookup would end at the first empty place.
+    #[test]
+    fn the_guests_addresses_are_in_the_table() {
+        let stations = Levelled::new(Work::Stations, Level::detect()).stations;
+        let port = |last| stations.lookup(Station::new(VlanId::DEFAULT, MacAddr([2, 0, 0, 0, 0, last])), 0);
+        assert_eq!([port(1), port(2)], [Some(PortIndex(1)), Some(PortIndex(0))]);
+        assert_eq!(stations.fixed(), u32::from(STATIONS));
     }
 
     #[test]

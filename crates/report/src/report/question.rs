@@ -41,7 +41,7 @@ const QUESTIONS: [Question; 11] = [
         metric: "node_cycles_per_packet",
         text: "What does a node gain from being compiled for a wider instruction set?",
         names: "The variant is the instruction set that the node's loop is compiled for. Node: it swaps addresses, or asks \
-                for the hash of the flow, or for the places of the headers.",
+                for the hash of the flow, for the places of the headers, or for both addresses in a table of stations.",
     },
     Question {
         experiment: "memcpy",
