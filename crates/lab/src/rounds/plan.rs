@@ -12,6 +12,11 @@ use super::run::{Keep, Outcome, Record, Rounds, Run, Trials, Visit, run};
 use crate::trial::Watch;
 use crate::trial::validity::of_error;
 
+/// Trials of a visit at most. A trial that the load side has spoilt is made again: the reason says
+/// nothing about the backend, so the repetition favours no variant. One lacking round would cost a
+/// short run its intervals.
+const MOST_TRIALS: usize = 3;
+
 /// Settings of all trials, which know whether to stop.
 pub trait Stop {
     /// Returns whether the run is to end.
@@ -231,6 +236,23 @@ impl<S: Stop> Trials for Planned<'_, '_, S> {
     }
 
     fn visit(&mut self, visit: Visit, run: &mut Run<'_, '_>) -> anyhow::Result<bool> {
+        let mut trials = 1;
+        loop {
+            let Some(validity) = self.trial(visit, run)? else { return Ok(false) };
+            let is_stopped = self.is_stopped();
+            if is_stopped || trials == MOST_TRIALS || !validity.is_spoilt_by_load() {
+                // A valid trial had ended before the stop, so it counts as made.
+                return Ok(!is_stopped || validity.is_valid());
+            }
+            trials += 1;
+        }
+    }
+}
+
+impl<S: Stop> Planned<'_, '_, S> {
+    /// Makes a trial of a visit, and keeps its sample. Returns its validity; `None` if a stop has
+    /// ended it without metrics.
+    fn trial(&mut self, visit: Visit, run: &mut Run<'_, '_>) -> anyhow::Result<Option<Validity>> {
         let cell = &self.plan.cells[visit.cell];
         let variant = &cell.variants[visit.variant];
         run.begins(format!("{} {} {}", self.plan.name, cell.label(), variant.name));
@@ -239,7 +261,7 @@ impl<S: Stop> Trials for Planned<'_, '_, S> {
         let measured = match result {
             Ok(measured) => measured,
             // The stop has caused this error, so the error is not reported.
-            Err(_) if is_stopped => return Ok(false),
+            Err(_) if is_stopped => return Ok(None),
             Err(error) => Measured { validity: of_error(&error), ..Measured::default() },
         };
         if let Some((layout, features)) = &measured.negotiated {
@@ -259,10 +281,9 @@ impl<S: Stop> Trials for Planned<'_, '_, S> {
             ..Sample::default()
         };
         run.keep(&sample, &measured.summary)?;
-        let is_valid = sample.is_valid();
+        let validity = sample.validity.clone();
         self.made[visit.cell].push(sample);
-        // A valid trial had ended before the stop, so it counts as made.
-        Ok(!is_stopped || is_valid)
+        Ok(Some(validity))
     }
 }
 
@@ -369,6 +390,38 @@ mod tests {
         assert!(samples[3].metrics.is_empty() && samples.iter().all(|sample| sample.scenario == "fake"));
         assert_eq!((samples[7].metrics["mpps"], samples[7].validity.reason()), (8.0, None));
         assert_eq!(seen.0[3..5], ["4/8 1 fake size=64 b", "4: the backend refused"]);
+    }
+
+    /// A trial that a backend has spoilt is not made again, since that would hide what it did.
+    #[test]
+    fn trials_that_the_load_side_has_spoilt_are_made_again() {
+        let spoilt = |by: fn(String) -> Validity, first: usize| {
+            let made = RefCell::new(0);
+            Variant::new("a", move |_: &Settings| {
+                let before = made.replace_with(|made| *made + 1);
+                let validity = if before < first { by("spoilt".to_owned()) } else { Validity::Valid };
+                Ok(Measured { validity, ..Measured::default() })
+            })
+        };
+        let samples = |by, first| {
+            let cells = vec![Cell::new([], [spoilt(by, first)])];
+            let plan = Plan { name: "fake", shown: vec![Shown::MPPS], cells, left_out: Vec::new() };
+            let mut samples = Vec::new();
+            let outcome = plan.run(2, &Settings::default(), &mut Seen::default(), &mut |kept| {
+                if let Record::Sample(sample) = kept {
+                    samples.push((sample.round, sample.is_valid()));
+                }
+                Ok(())
+            });
+            let outcome = outcome.expect("no error");
+            assert_eq!((outcome.planned, outcome.made), (2, 2));
+            assert_eq!(outcome.valid + outcome.invalid, samples.len());
+            samples
+        };
+        assert_eq!(samples(Validity::SpoiltByLoad, 2), [(1, false), (1, false), (1, true), (2, true)]);
+        let all_spoilt = [(1, false), (1, false), (1, false), (2, false), (2, true)];
+        assert_eq!(samples(Validity::SpoiltByLoad, 4), all_spoilt);
+        assert_eq!(samples(Validity::SpoiltByBackend, 1), [(1, false), (2, true)]);
     }
 
     #[test]
