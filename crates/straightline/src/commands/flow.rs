@@ -10,7 +10,7 @@ use straightline_api::{
     MetersRequest, Request, TraceFlow,
 };
 
-use super::query::print;
+use super::query::{pages, print};
 use crate::cli::{At, Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
 use crate::output;
 
@@ -125,26 +125,22 @@ fn read(file: &Path) -> anyhow::Result<String> {
 fn dump_flows(dump: &FlowDump) -> anyhow::Result<()> {
     let FlowDump { at: At { bridge, asking }, filter, no_stats, names, no_names } = dump;
     let names = *names || !*no_names && !asking.json && std::io::stdout().is_terminal();
-    let mut request = FlowsRequest { filter: filter.clone(), names, limit: PAGE, ..FlowsRequest::new(bridge) };
+    let request = |after| {
+        let filter = filter.clone();
+        Request::Flows(FlowsRequest { filter, names, after, limit: PAGE, ..FlowsRequest::new(bridge) })
+    };
     let mut all = Flows::default();
-    loop {
-        let json = api::send(&asking.api, &Request::Flows(request.clone()))?;
-        let page: Flows = serde_json::from_str(&json).context("the switch's answer has another form")?;
+    pages(asking, request, |page: Flows| {
         if asking.json {
             all.bridge = page.bridge;
             all.total = page.total;
             all.flows.extend(page.flows);
-        } else {
-            let lines = page.flows.iter().map(|flow| if *no_stats { &flow.short } else { &flow.text });
-            if !output::part(&lines.map(|line| format!(" {line}\n")).collect::<String>())? {
-                return Ok(());
-            }
+            return Ok(page.next);
         }
-        if page.next.is_none() {
-            break;
-        }
-        request.after = page.next;
-    }
+        let lines = page.flows.iter().map(|flow| if *no_stats { &flow.short } else { &flow.text });
+        let has_reader = output::part(&lines.map(|line| format!(" {line}\n")).collect::<String>())?;
+        Ok(page.next.filter(|_| has_reader))
+    })?;
     if asking.json { output::answer(&format!("{}\n", serde_json::to_string(&all)?)) } else { Ok(()) }
 }
 

@@ -10,7 +10,7 @@ use straightline_api::{
     StationsRequest, table,
 };
 
-use super::query::print;
+use super::query::{pages, print};
 use crate::cli::{Asking, Remote, Station, StationEntry};
 use crate::output;
 
@@ -118,32 +118,24 @@ fn change<T: serde::Serialize>(
 
 fn list_remotes(asking: &Asking, tunnel: &str) -> anyhow::Result<()> {
     let mut all = Remotes { tunnel: tunnel.to_owned(), ..Remotes::default() };
-    let mut request = RemotesRequest { limit: PAGE, ..RemotesRequest::new(tunnel) };
-    loop {
-        let json = api::send(&asking.api, &Request::Remotes(request.clone()))?;
-        let page: Remotes = serde_json::from_str(&json).context("the switch's answer has another form")?;
+    let request = |after| Request::Remotes(RemotesRequest { after, limit: PAGE, ..RemotesRequest::new(tunnel) });
+    pages(asking, request, |page: Remotes| {
         all.total = page.total;
         all.remotes.extend(page.remotes);
-        if page.next.is_none() {
-            return show(asking, &all, table::remotes);
-        }
-        request.after = page.next;
-    }
+        Ok(page.next)
+    })?;
+    show(asking, &all, table::remotes)
 }
 
 fn list_stations(asking: &Asking, bridge: &str) -> anyhow::Result<()> {
     let mut all = Stations { bridge: bridge.to_owned(), ..Stations::default() };
-    let mut request = StationsRequest { limit: PAGE, ..StationsRequest::new(bridge) };
-    loop {
-        let json = api::send(&asking.api, &Request::Stations(request.clone()))?;
-        let page: Stations = serde_json::from_str(&json).context("the switch's answer has another form")?;
+    let request = |after| Request::Stations(StationsRequest { after, limit: PAGE, ..StationsRequest::new(bridge) });
+    pages(asking, request, |page: Stations| {
         all.total = page.total;
         all.stations.extend(page.stations);
-        if page.next.is_none() {
-            return show(asking, &all, table::stations);
-        }
-        request.after = page.next;
-    }
+        Ok(page.next)
+    })?;
+    show(asking, &all, table::stations)
 }
 
 /// Prints all pages of an answer as one.

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
+use serde::de::DeserializeOwned;
 use straightline_api::{self as api, Command, Request, table};
 
 use crate::cli::{Asking, Ports};
@@ -32,6 +33,25 @@ pub(crate) fn ports(args: &Ports) -> anyhow::Result<()> {
     }
     let render = if *short { table::ports_short } else { table::ports };
     print(asking, &json, |json| Ok(render(&serde_json::from_str(json)?)))
+}
+
+/// Asks for an answer page by page. `request` makes the request for the page behind a place, or for the
+/// first one. `take` takes a page, and returns the place behind which the next one begins, or `None` at
+/// the end.
+pub(super) fn pages<A: DeserializeOwned>(
+    asking: &Asking,
+    request: impl Fn(Option<String>) -> Request,
+    mut take: impl FnMut(A) -> anyhow::Result<Option<String>>,
+) -> anyhow::Result<()> {
+    let mut after = None;
+    loop {
+        let json = api::send(&asking.api, &request(after))?;
+        let page = serde_json::from_str(&json).context("the switch's answer has another form")?;
+        after = take(page)?;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 /// Prints an answer. JSON is passed on as the switch sent it, so that fields of a newer switch are

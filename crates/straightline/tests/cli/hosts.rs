@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use straightline_api::Stations;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_testing::{BROADCAST, arrived, frame, mac, nothing, pause, send, take, wait_until};
 use straightline_wire::{EtherType, arp, ethernet};
@@ -96,19 +97,25 @@ fn two_hosts_are_joined_by_hand_as_the_page_says() {
         let without_age = |text: &str| text.replace("  1 s\n", "  0 s\n").replace("  2 s\n", "  0 s\n");
         assert_eq!(without_age(&shown), printed[0], "{shown}");
         // A file of more stations than a request holds, and one with a mistake.
-        let line =
-            |n: u32| format!("{{\"mac\":\"02:00:00:00:01:{n:02x}\",\"port\":\"vx0\",\"remote\":\"192.0.2.2\"}}\n");
-        let file: String = (0..200).map(line).collect();
+        let address = |n: u32| format!("02:00:00:00:{:02x}:{:02x}", 1 + n / 256, n % 256);
+        let line = |n: u32| format!("{{\"mac\":\"{}\",\"port\":\"vx0\",\"remote\":\"192.0.2.2\"}}\n", address(n));
+        let file: String = (0..1200).map(line).collect();
         fs::write(fixture.path("stations.json"), &file).unwrap();
         let replace = "station replace lan --file stations.json --owner file2 --api a.sock";
-        assert_eq!(execute(&fixture, &format!("straightline {replace}")), "200 added\n");
+        assert_eq!(execute(&fixture, &format!("straightline {replace}")), "1200 added\n");
+        // An answer holds 500 of them.
+        let listed = execute(&fixture, "straightline station list lan --json --api a.sock");
+        let listed: Stations = serde_json::from_str(&listed).unwrap();
+        let of_file = listed.stations.iter().filter(|station| station.owner == "file2").map(|station| &*station.mac);
+        assert!(of_file.eq((0..1200).map(address)), "{listed:?}");
+        assert_eq!(listed.total, listed.stations.len() as u64);
         fs::write(fixture.path("stations.json"), file.replace(":01:63", ":01:62")).unwrap();
         let words: Vec<_> = replace.split(' ').collect();
         let done = fixture.execute(&words);
         assert!(done.code == Some(1) && done.err.contains("station 99 (02:00:00:00:01:62): named twice"), "{done:?}");
         assert_eq!(
             execute(&fixture, &format!("straightline {}", replace.replace("stations.json", "/dev/null"))),
-            "200 deleted\n"
+            "1200 deleted\n"
         );
         assert_eq!(execute(&fixture, delete), "1 deleted\n".repeat(2));
         let left = execute(&fixture, "straightline remote list vx0 --api a.sock");
