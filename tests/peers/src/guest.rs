@@ -163,7 +163,7 @@ impl LinuxGuest {
 
     /// Starts a QEMU guest with additional options. With `-incoming` it does not boot, but
     /// continues a migrated guest.
-    pub(crate) fn start_qemu(lab: &Lab, more: Qemu, number: u8, port: &str, options: &[&str]) -> Result<Self> {
+    pub(crate) fn start_qemu(lab: &Lab, more: Qemu, number: u8, port: &str, options: &[String]) -> Result<Self> {
         let mut command = qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?);
         command.args(options);
         Self::spawn_as(lab, GuestKind::Qemu(more), number, &format!("guest{number}-{port}"), command)

@@ -17,6 +17,7 @@ mod linux;
 mod machine;
 mod measure;
 mod memcpy;
+mod monitor;
 mod net;
 mod nic_loop;
 mod ovs;

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -247,12 +247,25 @@ impl Capture {
     }
 }
 
+/// Returns what tshark reads in each packet of a file that a filter selects: a line with these fields,
+/// separated by tabs. Of several values of a field it has the first one.
+pub(crate) fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Result<String> {
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-n", "-r"]).arg(file).args(["-Y", filter, "-T", "fields", "-E", "occurrence=f"]);
+    for field in fields {
+        tshark.args(["-e", field]);
+    }
+    let (code, out, err) = proc::run(&mut tshark, Duration::from_secs(60))?;
+    ensure!(code == Some(0), "tshark ended with {code:?}: {err}");
+    Ok(out)
+}
+
 /// Returns the reason why this process cannot make namespaces, or `None` if it can.
 pub(crate) fn cannot() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("namespaces and interfaces need root".to_owned());
     }
-    if !std::path::Path::new("/dev/net/tun").exists() {
+    if !Path::new("/dev/net/tun").exists() {
         return Some("this machine has no /dev/net/tun".to_owned());
     }
     Namespace::new("probe").err().map(|error| format!("{error:#}"))

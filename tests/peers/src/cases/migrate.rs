@@ -1,17 +1,14 @@
 //! A QEMU guest that migrates from one port to another while it is pinged and receives a file. The
 //! received data dirties its memory during the migration, and all of it has to arrive.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::machine::Need;
-use crate::proc;
+use crate::monitor::{self, Monitor};
 use crate::runner::Test;
 use crate::say::say;
 use crate::switch::{Join, Port, Switch};
@@ -32,7 +29,7 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     let switch = Switch::start(lab, &ports, Join::Bridge)?;
     let monitor = lab.socket("monitor");
     let incoming = lab.socket("incoming");
-    let mut source = LinuxGuest::start_qemu(lab, qemu, 1, "a", &["-monitor", &unix(&monitor, ",server=on,wait=off")])?;
+    let mut source = LinuxGuest::start_qemu(lab, qemu, 1, "a", &monitor::listening(&monitor))?;
     let mut peer = LinuxGuest::start(lab, GuestKind::Uml, 3, "c")?;
     peer.configure(1500)?;
     source.configure(1500)?;
@@ -40,23 +37,14 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     let ip = source.ip();
     traffic::reach(&mut peer, &ip)?;
     on_port(&switch, &mac, "a")?;
-    let mut target = LinuxGuest::start_qemu(lab, qemu, 1, "b", &["-incoming", &unix(&incoming, "")])?;
+    let mut target = LinuxGuest::start_qemu(lab, qemu, 1, "b", &monitor::expecting(&incoming))?;
     let mut monitor_a = Monitor::open(&monitor)?;
 
     let mib = if lab.machine.long { 256 } else { 64 };
     let file = Transfer::begin(&mut peer, &mut source, mib)?;
     // The ping continues beyond the migration; the number of replies is printed below.
     peer.sh(&format!("ping -i 0.05 -q {ip} </dev/null >/tmp/ping.log 2>&1 & echo $! > /tmp/ping.pid"))?;
-    monitor_a.ask("migrate_set_parameter max-bandwidth 1G")?;
-    monitor_a.ask(&format!("migrate -d {}", unix(&incoming, "")))?;
-    let end = proc::until("the guest has migrated", Duration::from_secs(240), || {
-        let state = monitor_a.ask("info migrate")?;
-        ensure!(!state.contains("status: failed"), "the migration failed: {state}");
-        Ok(state.contains("status: completed").then_some(state))
-    })?;
-    let value =
-        |name: &str| end.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap_or("?").trim().to_owned();
-    say!("  migrated in {}, {} of downtime", value("total time:"), value("downtime:"));
+    monitor_a.migrate(&incoming)?;
     switch.wait_link("b", "up", Duration::from_secs(30))?;
     // From here on, the console of the other process is the guest's.
     drop(source);
@@ -86,48 +74,10 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     switch.stop()
 }
 
-/// Returns a socket's address in QEMU's syntax.
-fn unix(path: &Path, more: &str) -> String {
-    format!("unix:{}{more}", path.display())
-}
-
 /// Asserts that the bridge has learned `mac` on `port`.
 fn on_port(switch: &Switch, mac: &str, port: &str) -> Result<()> {
     let table = switch.fdb()?;
     let entry = table.iter().find(|entry| entry.mac == mac);
     ensure!(entry.is_some_and(|entry| entry.port == port), "{mac} should be on port {port}: {table:?}");
     Ok(())
-}
-
-/// QEMU's human monitor, on a socket.
-struct Monitor(UnixStream);
-
-impl Monitor {
-    fn open(path: &Path) -> Result<Self> {
-        let stream = proc::until("QEMU's monitor", Duration::from_secs(20), || Ok(UnixStream::connect(path).ok()))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let mut monitor = Self(stream);
-        monitor.answer()?;
-        Ok(monitor)
-    }
-
-    fn ask(&mut self, command: &str) -> Result<String> {
-        self.0.write_all(format!("{command}\n").as_bytes())?;
-        self.answer().with_context(|| format!("QEMU's monitor did not answer `{command}`"))
-    }
-
-    /// Returns the output up to the next prompt.
-    fn answer(&mut self) -> Result<String> {
-        let mut text = Vec::new();
-        let mut bytes = [0; 4096];
-        loop {
-            match self.0.read(&mut bytes)? {
-                0 => bail!("QEMU closed the monitor"),
-                n => text.extend_from_slice(&bytes[..n]),
-            }
-            if text.ends_with(b"(qemu) ") {
-                return Ok(String::from_utf8_lossy(&text).replace('\r', ""));
-            }
-        }
-    }
 }

@@ -16,6 +16,7 @@
 //! that was cut off has the same routes and stations as the others after its return.
 
 mod document;
+mod migrate;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -50,6 +51,7 @@ pub(super) fn tests() -> Vec<Test> {
     beside_others(vec![
         Test::new("evpn", &needs, three_hosts_and_frr),
         Test::new("evpn_document", &needs, document::as_printed),
+        Test::new("evpn_migrate", &[&needs[..], &[Need::Qemu, Need::Captures]].concat(), migrate::a_vm_migrates),
     ])
 }
 
@@ -130,12 +132,18 @@ impl<'l> Host<'l> {
     fn new(lab: &'l Lab<'l>, number: u8, core: &Namespace) -> Result<Self> {
         let namespace = member(core, number)?;
         let mut host = Self::without_files(lab, number, namespace);
-        fs::write(host.file("switch.toml"), host.switch_configuration())?;
-        fs::write(host.file("evpn.toml"), host.evpn_configuration()?)?;
-        host.start_gobgpd()?;
-        host.start_switch()?;
-        host.start_evpn()?;
+        let switch = host.switch_configuration();
+        host.start_with(&switch)?;
         Ok(host)
+    }
+
+    /// Writes the files, and starts the programs, with this configuration of the switch.
+    fn start_with(&mut self, switch: &str) -> Result<()> {
+        fs::write(self.file("switch.toml"), switch)?;
+        fs::write(self.file("evpn.toml"), self.evpn_configuration()?)?;
+        self.start_gobgpd()?;
+        self.start_switch()?;
+        self.start_evpn()
     }
 
     fn without_files(lab: &'l Lab<'l>, number: u8, namespace: Namespace) -> Self {

@@ -1,8 +1,6 @@
 //! Tags as a third-party program reads them (tshark).
 
 use std::fs::File;
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use straightline_capture::pcapng::Writer;
@@ -10,7 +8,7 @@ use straightline_capture::pcapng::Writer;
 use super::model::{Delivery, Tag, outer_tag};
 use super::topology::{CUSTOMER, PROVIDER};
 use crate::lab::Lab;
-use crate::proc;
+use crate::net;
 use crate::say::say;
 
 /// The fields of tags by their TPID: identifier, priority, indicator. The first of two tags of a
@@ -48,13 +46,7 @@ pub(super) fn are_read(lab: &Lab, frames: &[Delivery]) -> Result<()> {
 
 /// Returns the tags that tshark reads in each frame of a file: the outermost by each name.
 pub(super) fn read(path: &std::path::Path, filter: &str) -> Result<Vec<Vec<Tag>>> {
-    let mut tshark = Command::new("tshark");
-    tshark.args(["-n", "-r"]).arg(path).args(["-Y", filter, "-T", "fields", "-E", "occurrence=f"]);
-    for field in FIELDS {
-        tshark.args(["-e", field]);
-    }
-    let (code, out, err) = proc::run(&mut tshark, Duration::from_secs(60))?;
-    ensure!(code == Some(0), "tshark ended with {code:?}: {err}");
+    let out = net::tshark(path, filter, &FIELDS)?;
     out.lines().map(|line| tags(line).with_context(|| format!("tshark wrote {line:?}"))).collect()
 }
 
