@@ -12,9 +12,9 @@ use super::run::{Keep, Outcome, Record, Rounds, Run, Trials, Visit, run};
 use crate::trial::Watch;
 use crate::trial::validity::of_error;
 
-/// Trials of a visit at most. A trial that the load side has spoilt is made again: the reason says
-/// nothing about the backend, so the repetition favours no variant. One lacking round would cost a
-/// short run its intervals.
+/// Trials of a visit at most. A trial that the load side has spoilt is made again, because one lacking
+/// round would cost a short run its intervals. All of them are kept as samples, so that a variant with
+/// many spoilt trials is seen.
 const MOST_TRIALS: usize = 3;
 
 /// Settings of all trials, which know whether to stop.

@@ -154,8 +154,7 @@ fn descriptors_that_do_not_close_hold_neither_clients_nor_the_stop() {
         };
         let status = || scene.rig.switch.source().status();
         if may_change {
-            // Whether one is held is a race each time: its last close may be ours, or that of a child of
-            // another test.
+            // Each attack is a race: we may close the descriptor last, or a child of another test may.
             let mut attacks = 0..MANY;
             wait_until("held threads are seen", || {
                 if let Some(n) = attacks.next() {

@@ -19,7 +19,7 @@ const ACK: u8 = 16;
 /// Known connections.
 const CONNECTIONS: u32 = 1000;
 
-/// Rules, of which the last one allows all packets of a trial.
+/// Number of rules. The last one allows all packets of a trial.
 const RULES: u32 = 100;
 
 /// The address of the side that opens connections.

@@ -28,7 +28,7 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let options = options::checked(options)?;
     let common = &options.common;
     let machine = Machine { switch: PathBuf::new(), cache: common.cache.clone(), long: false };
-    require(&machine, Need::Nftables, "use another machine")?;
+    require(&machine, Need::Nftables, "run as root, with nft installed")?;
     let switches = &common.switches[..];
     let cells = ConntrackCell::ALL;
     let out = common.out.as_deref();

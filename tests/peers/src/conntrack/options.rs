@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 
 use crate::measure::{self, CommonOptions, Peers, SwitchKind};
@@ -76,10 +76,9 @@ pub(crate) struct Options {
     pub(super) packets: u32,
 }
 
-/// Checks the options.
+/// Checks the options, and asks for the version of the kernel.
 pub(super) fn checked(mut options: Options) -> Result<Options> {
     options.common.check()?;
-    ensure!(rustix::process::geteuid().is_root(), "namespaces need root: use sudo");
     options.common.identify()?;
     Ok(options)
 }

@@ -131,8 +131,8 @@ const SETS: [&str; 5] = ["scalar", "sse2", "avx2", "avx512", "neon"];
 enum SwitchWork {
     /// It copies and sums in one pass, and segments large packets.
     Checksums,
-    /// It copies only: the checksums of the packets are finished. The difference to the other work
-    /// is that of the sums.
+    /// It copies only, since the packets have their checksums. What `Checksums` costs more is the cost
+    /// of the sums.
     Copies,
 }
 
