@@ -383,12 +383,16 @@ impl Graph {
             turn.serve(input.served);
             turn.begin_input(input.rules);
             let first = turn.accepted();
-            let before = (turn.borrowed(), turn.gso_segments());
+            let before = (turn.borrowed(), turn.gso_segments(), turn.descriptors());
             let fair = input.fair();
             input.port.receive(turn, pending, input.within_rate(fair));
             let mut got = pending.len() - had;
-            let mut load =
-                Load { packets: got, bytes: turn.borrowed() - before.0, segments: turn.gso_segments() - before.1 };
+            let mut load = Load {
+                packets: got,
+                bytes: turn.borrowed() - before.0,
+                segments: turn.gso_segments() - before.1,
+                descriptors: turn.descriptors() - before.2,
+            };
             // An input has more packets if it has as many as it might, or as the turn had space for.
             let mut most = if turn.free_slots() > 0 { fair } else { got };
             if input.deficit.is_exceeded_by(load) && input.rules.returns {
@@ -403,7 +407,7 @@ impl Graph {
                 got = pending.len() - had;
                 if left > 0 {
                     self.beyond_rates += left;
-                    load = sum_of(turn, &pending.ids()[had..]);
+                    load = Load { descriptors: load.descriptors, ..sum_of(turn, &pending.ids()[had..]) };
                 }
             }
             input.deficit.charge(load, most, &mut self.share_round);

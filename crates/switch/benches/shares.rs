@@ -46,6 +46,8 @@ use straightline_wire::tcp::Flags;
 enum Kind {
     /// Frames of so many bytes.
     Frames(usize),
+    /// Frames of 1514 bytes in so many descriptors.
+    Chains(u16),
     /// TCP packets of 64 KiB for a guest that takes them.
     Whole,
     /// TCP packets of 64 KiB for a guest that takes none, with segments of so many bytes.
@@ -74,13 +76,16 @@ const CUT: Kind = Kind::Cut(1448);
 /// The header of VXLAN takes 50 bytes.
 const CUT_IN_TUNNEL: Kind = Kind::Cut(1398);
 
-const ROWS: [(&str, &[Sender]); 21] = [
+const ROWS: [(&str, &[Sender]); 24] = [
     ("none", &[]),
     ("64 bytes", &[(SMALL, Way::Guest, 1)]),
     ("1514 bytes", &[(FULL, Way::Guest, 1)]),
     ("64 KiB", &[(Kind::Whole, Way::Guest, 1)]),
     ("64 KiB, cut", &[(CUT, Way::Guest, 1)]),
     ("64 KiB, cut to 200 bytes", &[(Kind::Cut(200), Way::Guest, 1)]),
+    ("1514 bytes in 64 descriptors", &[(Kind::Chains(64), Way::Guest, 1)]),
+    ("64 bytes beside 1514 in 8 descriptors", &[(SMALL, Way::Guest, 1), (Kind::Chains(8), Way::Guest, 1)]),
+    ("64 bytes beside 1514 in 64 descriptors", &[(SMALL, Way::Guest, 1), (Kind::Chains(64), Way::Guest, 1)]),
     ("1514 bytes to 31 guests", &[(FULL, Way::Flood(31), 1)]),
     ("8 of 64 bytes", &[(SMALL, Way::Guest, 1); 8]),
     ("8 of 64 KiB", &[(Kind::Whole, Way::Guest, 1); 8]),
@@ -258,9 +263,9 @@ impl Scene {
         let mut waited = None;
         let mut last = 0;
         for turn in 0..turns {
-            for (guest, _, header, frame) in &mut *senders {
+            for ((guest, _, header, frame), (kind, ..)) in senders.iter_mut().zip(&self.senders) {
                 guest.flush();
-                while guest.send(header, frame) {}
+                while kind.send(guest, header, frame) {}
                 guest.flush();
             }
             if waited.is_none() {
@@ -282,10 +287,12 @@ impl Scene {
                 receivers.iter_mut().for_each(|receiver| _ = receiver.receive(usize::MAX, |_, _| ()));
                 guest.flush();
             }
-            for (sent, (guest, ..)) in outcome.sent.iter_mut().zip(&*senders) {
-                *sent += guest.spare() as u64;
+            let taken = senders.iter().zip(&self.senders).map(|((guest, ..), (kind, ..))| kind.taken(guest));
+            let taken: Vec<_> = taken.collect();
+            for (sent, taken) in outcome.sent.iter_mut().zip(&taken) {
+                *sent += taken;
             }
-            let first = senders.first().map_or(0, |(guest, ..)| guest.spare() as u64);
+            let first = taken.first().copied().unwrap_or(0);
             outcome.costs.extend(last.checked_div(first));
         }
         let drops: Vec<_> = self.drops.iter().flat_map(|drops| drops.nonzero()).collect();
@@ -311,6 +318,9 @@ impl Kind {
         let basic = f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
         let takes = match self {
             Kind::Frames(_) => return [GuestOptions::default(), GuestOptions::default()],
+            Kind::Chains(_) => {
+                return [GuestOptions { ring_size: 1024, ..GuestOptions::default() }, GuestOptions::default()];
+            }
             Kind::Whole => f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4,
             Kind::Cut(_) => 0,
         };
@@ -328,8 +338,24 @@ impl Kind {
         [sends, takes]
     }
 
+    /// Sends a packet, unless the ring is full.
+    fn send(self, guest: &mut Guest, header: &NetHeader, frame: &[u8]) -> bool {
+        let Kind::Chains(descriptors) = self else { return guest.send(header, frame) };
+        // A header without offloads is all zero.
+        let bytes = [&[0; 12], frame].concat();
+        let parts: Vec<_> = bytes.chunks(bytes.len().div_ceil(descriptors.into())).collect();
+        guest.send_chain(&parts, false)
+    }
+
+    /// Returns the number of packets that a turn has taken from a ring that was full.
+    fn taken(self, guest: &Guest) -> u64 {
+        let buffers = if let Kind::Chains(descriptors) = self { descriptors.into() } else { 1 };
+        (guest.spare() / buffers) as u64
+    }
+
     fn packet(self) -> anyhow::Result<(NetHeader, Vec<u8>)> {
         let size = match self {
+            Kind::Chains(_) => return FULL.packet(),
             Kind::Frames(len) => {
                 let mut frame = vec![0xa5; len];
                 frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);

@@ -42,6 +42,9 @@ const BYTES: (i64, u32) = (5, 6);
 /// Cycles of a GSO segment, whether or not an output makes it.
 const SEGMENT: i64 = 40;
 
+/// Cycles of a descriptor in a chain of several: to follow it, and to copy from one more place.
+const DESCRIPTOR: i64 = 26;
+
 /// Packets that an input has received in a turn: the facts that decide on their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
@@ -50,6 +53,8 @@ pub(super) struct Load {
     pub(super) bytes: u32,
     /// GSO segments that they may become.
     pub(super) segments: u32,
+    /// Descriptors of chains that have several.
+    pub(super) descriptors: u32,
 }
 
 impl Load {
@@ -59,6 +64,7 @@ impl Load {
             packets: self.packets + other.packets,
             bytes: self.bytes.saturating_add(other.bytes),
             segments: self.segments.saturating_add(other.segments),
+            descriptors: self.descriptors.saturating_add(other.descriptors),
         }
     }
 
@@ -69,6 +75,7 @@ impl Load {
         PACKET * self.packets.saturating_as::<i64>()
             + ((factor * i64::from(self.bytes)) >> shift)
             + SEGMENT * i64::from(self.segments)
+            + DESCRIPTOR * i64::from(self.descriptors)
     }
 }
 
@@ -254,10 +261,12 @@ mod tests {
         assert!(all.iter().all(|cost| (cost / all[0] - 1.0).abs() < 0.03), "{all:?}");
     }
 
-    const SMALL: Load = Load { packets: 1, bytes: 0, segments: 0 };
-    const FULL: Load = Load { packets: 1, bytes: 1258, segments: 0 };
-    const HUGE: Load = Load { packets: 1, bytes: 64_000, segments: 650 };
-    const LARGE: Load = Load { packets: 1, bytes: 64_000, segments: 45 };
+    const SMALL: Load = Load { packets: 1, bytes: 0, segments: 0, descriptors: 0 };
+    const FULL: Load = Load { packets: 1, bytes: 1258, segments: 0, descriptors: 0 };
+    const HUGE: Load = Load { packets: 1, bytes: 64_000, segments: 650, descriptors: 0 };
+    const LARGE: Load = Load { packets: 1, bytes: 64_000, segments: 45, descriptors: 0 };
+
+    const CHAINED: Load = Load { packets: 1, bytes: 1258, segments: 0, descriptors: 1024 };
 
     #[test]
     fn backlogged_inputs_share_the_time_whatever_their_packets_are() {
@@ -265,8 +274,9 @@ mod tests {
         assert_shares([(1, SMALL), (1, LARGE)]);
         assert_shares([(1, SMALL), (1, FULL), (1, LARGE), (1, LARGE)]);
         assert_shares([(1, LARGE); 8]);
-        // It is in debt most of the time, and the other one is alone meanwhile.
+        // These are in debt most of the time, and the other one is alone meanwhile.
         assert_shares([(1, SMALL), (1, HUGE)]);
+        assert_shares([(1, SMALL), (1, CHAINED)]);
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl Input {
         turn.leave_tail(first.index()..turn.accepted());
         let before = pending.len();
         pending.retain(|id| !turn.is_left(id));
-        // Packets that cannot stay in their ring pass.
-        *load = sum_of(turn, &pending.ids()[had..]);
+        // Packets that cannot stay in their ring pass. All descriptors were followed.
+        *load = Load { descriptors: load.descriptors, ..sum_of(turn, &pending.ids()[had..]) };
         before - pending.len()
     }
 
@@ -147,10 +147,11 @@ impl InputRate {
     }
 }
 
-/// Returns the load of a packet.
+/// Returns the load of a packet. A chain may have descriptors that no memory segment of the body shows.
 fn load_of(turn: &Turn<'_>, id: PacketId) -> Load {
     let segments = if turn.is_gso(id) { turn.segments(id) } else { 0 };
-    Load { packets: 1, bytes: turn.body_len(id), segments }
+    let descriptors = turn.body_segments(id).saturating_sub(1);
+    Load { packets: 1, bytes: turn.body_len(id), segments, descriptors }
 }
 
 /// Returns the load of some packets.
@@ -466,7 +467,7 @@ mod tests {
                 let at = input.to;
                 let bytes = if at < 3 { 2_000_000 } else { 0 };
                 let most = if at < 3 { 1 } else { 64 };
-                input.deficit.charge(Load { packets: 1, bytes, segments: 0 }, most, &mut round);
+                input.deficit.charge(Load { packets: 1, bytes, segments: 0, descriptors: 0 }, most, &mut round);
                 input.note(1, 0..1);
                 looked.push(at);
             }

@@ -77,7 +77,9 @@ fn quiet_inputs_are_served(max_packets: usize, descriptors: u32, quiet: u16) {
     let arena = Arena::new(Rcu::new().reader(), settings, drops);
     let waiter = Arc::new(EpollWaiter::new().unwrap());
     let mut worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
-    (0..QUIET).for_each(|_| assert!(worker.turn() > 0));
+    // It is in debt after packets of many descriptors, and then left out of some turns.
+    let busy = (0..QUIET).filter(|_| worker.turn() > 0).count();
+    assert!(busy > QUIET / 20, "{busy} turns with packets");
     others.iter().for_each(|other| other.packets.store(1, Ordering::Relaxed));
     let is_over = (0..QUIET * 100).any(|_| worker.turn() > 0 && others.iter().all(|other| other.packets() == 0));
     let waiting = others.iter().filter(|other| other.packets() > 0).count();

@@ -154,6 +154,7 @@ impl Arena {
             borrowed: 0,
             bounced: 0,
             descriptors: 0,
+            gso_copies: 0,
             gso_segments: 0,
             left: 0,
             returned: 0,

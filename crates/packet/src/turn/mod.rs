@@ -111,8 +111,10 @@ pub struct Turn<'t> {
     borrowed: u32,
     /// Bytes of bodies that were copied into the bounce buffer.
     bounced: u32,
-    /// Descriptors that were followed, and GSO segments that may be made.
+    /// Descriptors that were followed.
     descriptors: u32,
+    /// GSO segments that may be made, for each port that makes them.
+    gso_copies: u32,
     /// GSO segments that may be made.
     gso_segments: u32,
     /// Packets that are to stay in their source's ring.
@@ -164,7 +166,7 @@ impl<'t> Turn<'t> {
     #[inline]
     pub fn free_slots(&self) -> usize {
         let bodies = self.borrowed.saturating_add(self.bounced);
-        if bodies >= self.input_limit || self.descriptors >= MAX_DESCRIPTORS {
+        if bodies >= self.input_limit || self.descriptors.saturating_add(self.gso_copies) >= MAX_DESCRIPTORS {
             0
         } else {
             self.packets.settings.max_packets.saturating_sub(self.used)
@@ -178,13 +180,13 @@ impl<'t> Turn<'t> {
         self.descriptors = self.descriptors.saturating_add(descriptors);
     }
 
-    /// Counts the GSO segments of a packet as descriptors. If the input takes no packets back, they
-    /// count once for each port that the packet may be copied to: each port segments it anew.
+    /// Counts the GSO segments of a packet, in the limit of descriptors. If the input takes no packets
+    /// back, they count once for each port that the packet may be copied to: each port segments it anew.
     #[inline]
     pub fn count_gso_segments(&mut self, segments: u32) {
         self.gso_segments = self.gso_segments.saturating_add(segments);
         let copies = if self.input.returns { 1 } else { self.fan_out };
-        self.count_descriptors(segments.saturating_mul(copies));
+        self.gso_copies = self.gso_copies.saturating_add(segments.saturating_mul(copies));
     }
 
     /// Returns the number of body bytes that lie in borrowed memory.
@@ -412,7 +414,8 @@ impl<'t> Turn<'t> {
         slot.disposition = Disposition::Left;
     }
 
-    /// Returns the number of descriptors followed so far.
+    /// Returns the number of descriptors followed so far. Only chains of several descriptors count.
+    #[inline]
     pub fn descriptors(&self) -> u32 {
         self.descriptors
     }

@@ -106,6 +106,12 @@ impl Packets<'_> {
         self.slots[id.index()].body
     }
 
+    /// Returns the number of memory segments of the body.
+    #[inline]
+    pub fn body_segments(&self, id: PacketId) -> u32 {
+        self.slots[id.index()].count
+    }
+
     /// Returns the port that the packet came from.
     #[inline]
     pub fn port(&self, id: PacketId) -> PortIndex {
