@@ -29,7 +29,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { len, macs, vlans, ether_type, addresses, protocol, ports, .. } = &self.0;
+        let Facts { len, macs, vlans, ether_type, addresses, protocol, ports, network, .. } = &self.0;
         write!(f, "{len} bytes")?;
         let Some((from, to)) = macs else { return f.write_str(", too short for Ethernet") };
         write!(f, ", {from} > {to}")?;
@@ -44,7 +44,8 @@ impl fmt::Display for Summary {
         match *ports {
             Some((a, b)) => write!(f, "{} > {}", SocketAddr::new(from, a), SocketAddr::new(to, b)),
             None => write!(f, "{from} > {to}"),
-        }
+        }?;
+        network.map_or(Ok(()), |(kind, vni)| write!(f, ", {kind} {vni}"))
     }
 }
 
@@ -111,6 +112,32 @@ mod tests {
         let mut other = with([None; 2], v4);
         other[12..14].copy_from_slice(&[0, 38]);
         assert_eq!(text(&other), format!("42 bytes, {macs}, LLC"));
+    }
+
+    #[test]
+    fn a_tunnel_has_its_network() {
+        let text = |port, header: &[u8]| {
+            let frame = Frame {
+                src: MacAddr([2; 6]),
+                dst: MacAddr([4; 6]),
+                tags: [None; 2],
+                net: Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+                transport: Transport::Udp { src_port: 50_000, dst_port: port },
+                payload_len: 8,
+            };
+            let mut bytes = vec![0; frame.headers_len() + 8];
+            frame.emit(&mut bytes, Checksum::Zero).unwrap();
+            bytes.truncate(frame.headers_len());
+            bytes.extend(header);
+            Summary::new(&bytes, 50).to_string()
+        };
+        assert!(text(4789, &[8, 0, 0, 0, 0, 0x27, 0x1a, 0]).ends_with("10.0.0.2:4789, VXLAN 10010"));
+        assert!(text(4790, &[0xc, 0, 0, 3, 0, 0, 7, 0]).ends_with(", VXLAN-GPE 7"));
+        assert!(text(6081, &[0, 0, 0x65, 0x58, 0xff, 0xff, 0xff, 0]).ends_with(", Geneve 16777215"));
+        // Without the flag there is no identifier, and a header may be cut.
+        assert!(text(4789, &[0; 8]).ends_with(":4789"));
+        assert!(text(4789, &[8, 0, 0, 0]).ends_with(":4789"));
+        assert!(text(53, &[8, 0, 0, 0, 0, 0x27, 0x1a, 0]).ends_with(":53"));
     }
 
     proptest! {

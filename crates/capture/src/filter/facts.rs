@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use straightline_wire::{EtherType, IpProtocol, MacAddr, arp, ipv4, ipv6, vlan};
+use straightline_wire::{EtherType, IpProtocol, MacAddr, arp, geneve, ipv4, ipv6, udp, vlan, vxlan, vxlan_gpe};
 
 use super::Family;
 
@@ -26,6 +26,8 @@ pub(crate) struct Facts {
     pub(crate) protocol: Option<IpProtocol>,
     /// Source and destination port. Only the first fragment of a packet has them.
     pub(crate) ports: Option<(u16, u16)>,
+    /// The kind of a tunnel's header, by the destination port, and its network identifier.
+    pub(crate) network: Option<(&'static str, u32)>,
 }
 
 impl Facts {
@@ -85,5 +87,20 @@ impl Facts {
             let ports = transport.and_then(|bytes| bytes.first_chunk());
             self.ports = ports.map(|&[a, b, c, d]| (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])));
         }
+        if self.protocol == Some(IpProtocol::UDP)
+            && let Some((_, to)) = self.ports
+        {
+            self.network = transport.and_then(|bytes| network(to, bytes.get(udp::LEN..)?));
+        }
+    }
+}
+
+/// Returns the kind and the network identifier of the header behind a UDP header to this port.
+fn network(port: u16, header: &[u8]) -> Option<(&'static str, u32)> {
+    match port {
+        vxlan::PORT => Some(("VXLAN", vxlan::Header::new_checked(header).ok()?.vni())),
+        vxlan_gpe::PORT => Some(("VXLAN-GPE", vxlan_gpe::Header::new_checked(header).ok()?.vni())),
+        geneve::PORT => Some(("Geneve", geneve::Header::new_checked(header).ok()?.vni())),
+        _ => None,
     }
 }

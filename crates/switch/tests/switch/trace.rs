@@ -219,7 +219,7 @@ fn tunnels_show_what_they_add_and_remove() {
     let expected = ["a-rx: received a", "patch.one: ", "encap.t1: delivered t1", "left-tx: added 50, delivered left"];
     assert_eq!(way(&packet), expected);
     let TraceAction::HeadersAdded { packet: words, .. } = &packet.steps[3].actions[0] else { panic!("{packet:?}") };
-    assert!(words.contains("UDP 192.0.2.1:") && words.ends_with("> 192.0.2.2:4789"), "{words}");
+    assert!(words.contains("UDP 192.0.2.1:") && words.ends_with("> 192.0.2.2:4789, VXLAN 5"), "{words}");
     let packet = outside.one();
     let expected =
         ["right-rx: received right", "decap.right: removed 50, received t2", "patch.two: ", "b-tx: delivered b"];
