@@ -13,6 +13,7 @@ use straightline_fdb::{Fdb, Station};
 use straightline_packet::PortIndex;
 use straightline_report::random::Random;
 use straightline_report::statistics::{Pairing, median, ratio};
+use straightline_testing::loads::Loads;
 use straightline_wire::{MacAddr, VlanId};
 
 const STATIONS: [usize; 2] = [100, 100_000];
@@ -62,40 +63,6 @@ impl Filled {
     }
 }
 
-/// As large as a slot of the table.
-#[repr(align(16))]
-struct Place {
-    next: usize,
-}
-
-/// Places, each of which names the next one of a random cycle.
-struct Loads(Vec<Place>);
-
-impl Loads {
-    fn new(places: usize) -> Self {
-        let mut random = Random::new(32);
-        let mut order: Vec<_> = (0..places).collect();
-        random.shuffle(&mut order);
-        let mut all: Vec<_> = (0..places).map(|_| Place { next: 0 }).collect();
-        for (&at, &next) in order.iter().zip(order.iter().cycle().skip(1)) {
-            all[at].next = next;
-        }
-        Loads(all)
-    }
-
-    /// Returns the nanoseconds of a load that begins when the one before has ended.
-    #[inline(never)]
-    fn time(&self) -> f64 {
-        let began = Instant::now();
-        let mut at = 0;
-        for _ in 0..COUNT {
-            at = self.0[at].next;
-        }
-        black_box(at);
-        began.elapsed().as_secs_f64() * 1e9 / COUNT as f64
-    }
-}
-
 fn main() {
     let rounds = if std::env::args().any(|word| word == "--bench") { ROUNDS } else { 1 };
     let [few, many] = STATIONS.map(Filled::new);
@@ -106,7 +73,8 @@ fn main() {
     for round in 0..rounds {
         let from = round as usize * 7919;
         let times = [few.time(from), many.time(from)];
-        let bound = far.time() - near.time();
+        let [near, far] = [&near, &far].map(|loads| loads.time(COUNT).as_secs_f64() * 1e9 / COUNT as f64);
+        let bound = far - near;
         lookups[0].push((round, times[0]));
         lookups[1].push((round, times[1]));
         bounds.push(bound);

@@ -12,6 +12,8 @@
 
 use std::hash::BuildHasher;
 
+use straightline_packet::prefetch_read;
+
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::word::{Layout, Station, WINDOW};
 
@@ -44,10 +46,16 @@ impl Found<'_> {
     }
 }
 
+/// Number of stations from which on their lines exceed a core's own cache, together with all else that a
+/// worker reads: 512 KiB.
+const MANY: u32 = 8192;
+
 /// The slots of a table.
 pub(crate) struct Slots {
     layout: Layout,
     slots: Box<[Slot]>,
+    /// Number of stations.
+    taken: AtomicU32,
 }
 
 impl Slots {
@@ -55,7 +63,7 @@ impl Slots {
     pub(crate) fn new(stations: usize, ports: usize, secret: &impl BuildHasher) -> Self {
         let layout = Layout::new(stations.saturating_mul(5) / 2, ports, secret);
         let free = |_| Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
-        Slots { slots: (0..layout.slots()).map(free).collect(), layout }
+        Slots { slots: (0..layout.slots()).map(free).collect(), layout, taken: AtomicU32::new(0) }
     }
 
     /// Finds a station.
@@ -81,6 +89,20 @@ impl Slots {
         None
     }
 
+    /// Returns whether a lookup is likely to wait for the third cache or for memory.
+    #[inline]
+    pub(crate) fn are_many(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) >= MANY
+    }
+
+    /// Prefetches the slot where the search for a station begins.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: Station) {
+        let (home, _) = self.layout.home(key);
+        let slot = &self.slots[home & (self.slots.len() - 1)];
+        prefetch_read(std::ptr::from_ref(slot).cast());
+    }
+
     /// Adds a station. Returns `false` if all slots are taken in which it may be. The caller holds
     /// the lock, and has not found the station.
     pub(crate) fn insert(&self, key: Station, port: u16, seen: u32) -> bool {
@@ -90,6 +112,7 @@ impl Slots {
             if slot.word.load(Ordering::Relaxed) == 0 {
                 slot.seen.store(seen, Ordering::Relaxed);
                 slot.word.store(self.layout.word(identity, port), Ordering::Relaxed);
+                self.taken.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
             at = self.layout.behind(at, 1);
@@ -125,6 +148,7 @@ impl Slots {
             }
         }
         self.slots[gap].word.store(0, Ordering::Relaxed);
+        self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Returns the number of slots.

@@ -338,6 +338,22 @@ impl<P: FdbPort> Fdb<P> {
         self.is_known(found, now).then(|| self.port_of(found))
     }
 
+    /// Returns whether the table has so many stations that a lookup is likely to wait for the third cache or
+    /// for memory.
+    #[inline]
+    pub fn has_many(&self) -> bool {
+        self.stations.are_many()
+    }
+
+    /// Prefetches the places of stations that the caller will look up, if the table has many. Lookups one
+    /// after the other would wait one by one: where a search ends depends on what it has read.
+    #[inline]
+    pub fn prefetch(&self, stations: impl Iterator<Item = Station>) {
+        if self.has_many() {
+            stations.for_each(|station| self.stations.prefetch(station));
+        }
+    }
+
     /// Learns that `station` is behind `port`, because a frame with this source came in there.
     #[inline]
     pub fn learn(&self, station: Station, port: P, now: u32) -> LearnOutcome<P> {

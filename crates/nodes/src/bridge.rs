@@ -302,6 +302,9 @@ impl Bridge {
         next: &mut Next<'_>,
     ) {
         let now = packets.now();
+        let addresses = |&id: &PacketId| packets.head(id).first_chunk().map(numbers);
+        let stations = batch.ids().iter().filter_map(addresses).flatten();
+        self.fdb.prefetch(stations.map(|address| Station::of_number(VlanId::DEFAULT, address)));
         // Senders send to one station many times in a row. All frames of a row have one decision.
         let mut before = (0, 0, PortIndex(0));
         let mut decision = Decision::Drop(Reason::BadSource);
@@ -342,10 +345,11 @@ impl Bridge {
         let key_of = |packets: &mut Packets<'_>, id| {
             // The fact is taken out: a trunk's form would write a second tag for it.
             let network = if has_networks { take_vlan(packets, id) } else { None };
-            let head = packets.head(id);
-            let front = head.first_chunk::<16>().filter(|_| head.len() >= rules::TAGGED);
-            RowKey { front: front.map_or(0, |front| u128::from_ne_bytes(*front)), port: packets.port(id), network }
+            RowKey::of(packets.head(id), packets.port(id), network)
         };
+        if self.fdb.has_many() {
+            self.prefetch_by(rules, packets, batch, has_networks);
+        }
         let mut rest = batch.ids();
         let Some(&first) = rest.first() else { return };
         let mut key = key_of(packets, first);
@@ -382,6 +386,28 @@ impl Bridge {
             let Some(following) = following else { break };
             rest = behind;
             key = following;
+        }
+    }
+
+    /// Prefetches the places of all addresses, each in the VLAN of its frame.
+    #[inline(never)]
+    fn prefetch_by(&self, rules: &Rules, packets: &Packets<'_>, batch: &Batch, has_networks: bool) {
+        let mut before: Option<(RowKey, Option<VlanId>)> = None;
+        for &id in batch.ids() {
+            let head = packets.head(id);
+            let network = packets.vlan(id).filter(|_| has_networks);
+            let key = RowKey::of(head, packets.port(id), network);
+            let vlan = match before {
+                Some((known, vlan)) if known.has_entry_of(&key) => vlan,
+                _ => {
+                    let entry = Entry::of(rules, self.is_entered, head, key.port, network).ok();
+                    entry.map(|entry| entry.vlan.map_or(VlanId::DEFAULT, |vlan| vlan.id))
+                }
+            };
+            before = Some((key, vlan));
+            if let (Some(vlan), Some(addresses)) = (vlan, head.first_chunk().map(numbers)) {
+                self.fdb.prefetch(addresses.map(|address| Station::of_number(vlan, address)).into_iter());
+            }
         }
     }
 
@@ -472,6 +498,13 @@ struct RowKey {
 }
 
 impl RowKey {
+    /// Returns the key of a frame with this head.
+    #[inline]
+    fn of(head: &[u8], port: PortIndex, network: Option<PacketVlan>) -> Self {
+        let front = head.first_chunk::<16>().filter(|_| head.len() >= rules::TAGGED);
+        RowKey { front: front.map_or(0, |front| u128::from_ne_bytes(*front)), port, network }
+    }
+
     /// Returns whether frames surely do not end within their tag.
     #[inline]
     fn is_whole(&self) -> bool {

@@ -8,6 +8,7 @@
 //! | `frames` | `frames` | frames of all kinds for flow tables |
 //! | `packet` | `memory` | memory in place of guest memory, and arenas to run turns in |
 //! | `graph` | `ports` | ports of a graph that send packets of a test, and keep what they get |
+//! | `loads` | `loads` | the bound that memory sets to lookups in a table |
 //! | `ring` | `guest_ring` | a guest's memory with one ring in it |
 //! | `switch` | (the root) | a switch with guests, and what a test does with them |
 //! | `switch` | `flows` | traffic of many flows between guests with several queue pairs |
@@ -29,6 +30,8 @@ pub mod golden;
 pub mod guest_ring;
 #[cfg(feature = "switch")]
 pub mod host;
+#[cfg(feature = "loads")]
+pub mod loads;
 #[cfg(feature = "packet")]
 pub mod memory;
 #[cfg(feature = "switch")]

@@ -89,6 +89,21 @@ fn the_limit_holds_until_something_is_forgotten() {
 }
 
 #[test]
+fn many_stations_are_those_in_the_table() {
+    let fdb = Fdb::new(10_000, 10, &[A], &[(VLAN, mac(1 << 20), A)]);
+    let learn = |n| fdb.learn(Station::new(VLAN, mac(n)), A, 1);
+    (1..8191).for_each(|n| _ = learn(n));
+    assert!(!fdb.has_many(), "8190 and a static one");
+    learn(8191);
+    learn(8191);
+    assert!(fdb.has_many());
+    fdb.prefetch((0..100).map(|n| Station::new(VLAN, mac(n))));
+    // Those that age are forgotten by sweeps.
+    (0..64 * 1024).for_each(|_| fdb.sweep(100));
+    assert!(!fdb.has_many());
+}
+
+#[test]
 fn a_port_that_invents_addresses_leaves_the_others_their_places() {
     let ports = [0, 1, 2].map(PortIndex);
     let fdb = Fdb::new(60, 300, &ports, &[]);

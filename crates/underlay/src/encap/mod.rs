@@ -233,10 +233,12 @@ impl Encap {
         next: &mut Next<'_>,
     ) {
         let now = packets.now();
-        let remote_of = |id: PacketId| {
+        let station_of = |id: PacketId| {
             let dst = ethernet::Header::new_checked(packets.head(id)).ok()?.dst();
-            if dst.is_multicast() { None } else { remotes.of(vlan, dst, now) }
+            if dst.is_multicast() { None } else { Some(dst) }
         };
+        remotes.prefetch(vlan, ids.iter().filter_map(|&id| station_of(id)));
+        let remote_of = |id: PacketId| remotes.of(vlan, station_of(id)?, now);
         let paths = self.tunnel.paths.load(packets);
         let mut targets = [None; MAX_BATCH];
         let targets = &mut targets[..ids.len()];

@@ -91,6 +91,12 @@ impl Remotes {
         self.fdb.lookup(Station::new(vlan, mac), now)
     }
 
+    /// Prefetches the places of stations in a VLAN: see [`Fdb::prefetch`].
+    #[inline]
+    pub(crate) fn prefetch(&self, vlan: VlanId, stations: impl Iterator<Item = MacAddr>) {
+        self.fdb.prefetch(stations.map(|mac| Station::new(vlan, mac)));
+    }
+
     /// Learns that a station is behind `remote`, because a frame with this source came from there.
     /// An address that no station has is not learned.
     #[inline]
