@@ -169,6 +169,20 @@ pub(crate) struct Iperf {
     pub(crate) retransmits: f64,
 }
 
+impl Iperf {
+    /// Reads the report of a client (`-J`).
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let report: serde_json::Value = serde_json::from_str(text).with_context(|| format!("iperf3 wrote {text}"))?;
+        let at = |path: &str| report.pointer(path).and_then(serde_json::Value::as_f64);
+        let bits = at("/end/sum_received/bits_per_second").with_context(|| format!("iperf3 failed: {text}"))?;
+        let bytes = at("/end/sum_received/bytes").unwrap_or(0.0);
+        let retransmits =
+            at("/end/sum_sent/retransmits").with_context(|| format!("iperf3 printed no retransmits: {text}"))?;
+        ensure!(bytes > 0.0, "iperf3 transferred no bytes");
+        Ok(Iperf { gbit_per_s: bits / 1e9, bytes, retransmits })
+    }
+}
+
 /// Runs iperf3 for `seconds`, and prints its rate, which is no criterion of the test. With
 /// `reverse` the server sends.
 pub(crate) fn iperf3(client: &mut LinuxGuest, server: &mut LinuxGuest, seconds: u32, reverse: bool) -> Result<()> {
@@ -191,14 +205,7 @@ pub(crate) fn iperf3_server(server: &mut LinuxGuest) -> Result<()> {
 pub(crate) fn iperf3_client(client: &mut LinuxGuest, address: &str, seconds: u32, reverse: bool) -> Result<Iperf> {
     let command = format!("iperf3 -J -c {address} -t {seconds}{}", if reverse { " -R" } else { "" });
     let text = client.sh_within(&command, Duration::from_secs(u64::from(seconds) + 40))?;
-    let report: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("iperf3 wrote {text}"))?;
-    let at = |path: &str| report.pointer(path).and_then(serde_json::Value::as_f64);
-    let bits = at("/end/sum_received/bits_per_second").with_context(|| format!("iperf3 failed: {text}"))?;
-    let bytes = at("/end/sum_received/bytes").unwrap_or(0.0);
-    let retransmits =
-        at("/end/sum_sent/retransmits").with_context(|| format!("iperf3 printed no retransmits: {text}"))?;
-    ensure!(bytes > 0.0, "iperf3 transferred no bytes");
-    Ok(Iperf { gbit_per_s: bits / 1e9, bytes, retransmits })
+    Iperf::parse(&text)
 }
 
 /// Returns the round trips in milliseconds of `count` echoes, 50 a second, as far as busybox's ping

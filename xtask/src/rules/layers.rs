@@ -58,12 +58,11 @@ const ONLY_FOR: [(&str, &str); 1] = [("lab", "straightline")];
 
 /// Packages without a layer, each with the crates that it may import. They use the project from
 /// outside, as its users do. There are two exceptions. The end-to-end tests run two libraries against
-/// third-party programs: the embedded guest, and the writer of captures; they share frames with the tests
-/// of crates. Examples show the libraries
-/// to people who embed them.
+/// third-party programs: the embedded guest, the writer of captures, and the client of GoBGP with its
+/// routes; they share frames with the tests of crates. Examples show the libraries to people who embed them.
 pub(super) const FROM_OUTSIDE: [(&str, &[&str]); 3] = [
     ("examples/macswap", &["graph", "guest", "packet", "straightline", "switch", "virtio"]),
-    ("tests/peers", &["capture", "guest", "lab", "report", TESTING, "virtio"]),
+    ("tests/peers", &["capture", "evpn", "guest", "lab", "report", TESTING, "virtio", "wire"]),
     ("xtask", &[]),
 ];
 

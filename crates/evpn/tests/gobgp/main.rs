@@ -56,6 +56,8 @@ fn gobgp() {
             gobgp_checks_sequence_numbers(&here, &there).await;
             version_3_mixes_networks(&here, &there).await;
             a_better_remote_route_leaves_ours_in_place(&here, &there).await;
+            scale::gobgp_alone(&here, &there).await;
+            clear([&here, &there]).await;
             process::processes(&mut daemons, &program);
             let here = daemons[0].connect().await;
             clear([&here, &there]).await;

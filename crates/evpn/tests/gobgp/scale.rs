@@ -5,12 +5,12 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use straightline_evpn::gobgp::GoBgp;
+use straightline_evpn::gobgp::{Event, GoBgp, Told};
 use straightline_evpn::process::Status;
 use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Route, RouteKey, Target, VXLAN};
 use straightline_wire::MacAddr;
 
-use crate::daemon::{ASN, Daemon, table};
+use crate::daemon::{ASN, Daemon, table, until};
 use crate::process::{Running, until_status};
 use crate::switch::{FakeSwitch, Table};
 
@@ -62,11 +62,15 @@ fn is_behind(table: &Table, route: &Route) -> bool {
     table.stations.get(&mac.to_string()) == Some(&wanted)
 }
 
+/// The number of stations that come one after the other.
+fn count() -> u32 {
+    if size().0 > 10 { 100 } else { 3 }
+}
+
 /// Stations are heard at one host, one after the other: the time until another switch has each.
 pub(crate) fn one_station_after_the_other(here: &FakeSwitch, there: &FakeSwitch) {
-    let count = if size().0 > 10 { 100 } else { 3 };
-    let mut times: Vec<Duration> = (0..count)
-        .map(|number: u32| {
+    let times = (0..count())
+        .map(|number| {
             let mac = MacAddr::from_u64(0x0200_0001_0000 | u64::from(number)).to_string();
             let began = Instant::now();
             here.hear(&mac);
@@ -74,10 +78,34 @@ pub(crate) fn one_station_after_the_other(here: &FakeSwitch, there: &FakeSwitch)
             began.elapsed()
         })
         .collect();
+    quantiles("a station is known elsewhere", times);
+}
+
+/// The same without the process and the switches: the time from a call at one GoBGP until the other one tells
+/// the route.
+pub(crate) async fn gobgp_alone(here: &GoBgp, there: &GoBgp) {
+    let mut events = there.watch().await.expect("a watch");
+    until(&mut events, "the beginning", |event| (event == Event::Began).then_some(())).await;
+    let mut times = Vec::new();
+    for number in 0..count() {
+        let route = station(0, number, 0);
+        let began = Instant::now();
+        here.add(&route).await.expect("it is taken");
+        let is_it = |event| matches!(event, Event::Path(Told::Route(told)) if told.key == route.key).then_some(());
+        until(&mut events, "the route", is_it).await;
+        times.push(began.elapsed());
+    }
+    quantiles("GoBGP alone tells a route", times);
+}
+
+/// Prints some of these times, in a long run.
+fn quantiles(what: &str, mut times: Vec<Duration>) {
     times.sort();
-    if count == 100 {
-        let [half, most, last] = [49, 94, 99].map(|at: usize| times[at].as_millis());
-        let _ = writeln!(std::io::stdout(), "a station is known elsewhere: {half} ms, {most} ms (95 %), {last} ms");
+    if let [.., last] = *times
+        && times.len() == 100
+    {
+        let [half, most, last] = [times[49], times[94], last].map(|time| time.as_secs_f64() * 1e3);
+        let _ = writeln!(std::io::stdout(), "{what}: {half:.1} ms, {most:.1} ms (95 %), {last:.1} ms");
     }
 }
 

@@ -38,8 +38,7 @@ const ANSWERS: &str = "ip.len == 105 && icmp.type == 0";
 const DEVICE: Qemu = Qemu { chardev: "", netdev: "", device: ",mac=02:00:00:00:00:77,guest_announce=on" };
 
 pub(super) fn a_vm_migrates(lab: &Lab) -> Result<()> {
-    let core = Namespace::silent("core")?;
-    core.sh("ip link add br0 type bridge; ip link set br0 mtu 1600 up")?;
+    let core = super::core()?;
     let three = Host::new(lab, REFLECTOR, &core)?;
     let hosts = [Host::with_vm_port(lab, 1, &core)?, Host::with_vm_port(lab, 2, &core)?];
     let [one, two] = &hosts;

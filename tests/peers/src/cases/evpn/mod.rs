@@ -15,8 +15,10 @@
 //! found at its new place; packets go on while a part is dead, and after it has come back; a host
 //! that was cut off has the same routes and stations as the others after its return.
 
+mod churn;
 mod document;
 mod migrate;
+mod rate;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -51,6 +53,8 @@ pub(super) fn tests() -> Vec<Test> {
     beside_others(vec![
         Test::new("evpn", &needs, three_hosts_and_frr),
         Test::new("evpn_document", &needs, document::as_printed),
+        Test::new("evpn_churn", &needs, churn::stations_come_and_go),
+        Test::new("evpn_rate", &needs, rate::as_fast_as_a_static_tunnel),
         Test::new("evpn_migrate", &[&needs[..], &[Need::Qemu, Need::Captures]].concat(), migrate::a_vm_migrates),
     ])
 }
@@ -212,7 +216,8 @@ impl<'l> Host<'l> {
         self.straightline(&["evpn", "generate", "--config", &text(&self.file("evpn.toml")), "-o", &generated])?;
         let api = format!("unix://{}", self.socket("gobgp").display());
         let args = ["-f", &generated, "--pprof-disable", "--log-plain", "--api-hosts", &api];
-        self.gobgpd = Some(self.start("gobgpd", &args)?);
+        let program = std::env::var("STRAIGHTLINE_GOBGPD").unwrap_or_else(|_| "gobgpd".to_owned());
+        self.gobgpd = Some(self.start(&program, &args)?);
         Ok(())
     }
 
@@ -355,6 +360,8 @@ impl Frr {
         namespace.sh("ip addr add 192.0.2.4/24 dev u0; ip link add br100 type bridge; ip link set br100 up
              ip link add vx100 type vxlan id 100 local 192.0.2.4 dstport 4789 nolearning
              ip link set vx100 mtu 1450 master br100 up; bridge link set dev vx100 neigh_suppress on learning off")?;
+        // A veth device takes packets that are still to be segmented inside the tunnel, as no wire does.
+        namespace.sh("ethtool -K u0 tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off")?;
         let station = Namespace::silent("station")?;
         net::veth([(&namespace, "st0"), (&station, "eth0")], 1, 1450)?;
         namespace.sh("ip link set st0 master br100")?;
@@ -393,6 +400,13 @@ impl Frr {
             Ok(self.namespace.sh("bridge fdb show dev vx100")?.contains(&wanted).then_some(()))
         })
     }
+}
+
+/// Makes the namespace with the bridge between the hosts.
+fn core() -> Result<Namespace> {
+    let core = Namespace::silent("core")?;
+    core.sh("ip link add br0 type bridge; ip link set br0 mtu 1600 up")?;
+    Ok(core)
 }
 
 /// Makes the namespace of a host, with its two interfaces in the core's bridge.
@@ -441,8 +455,7 @@ fn text(path: &Path) -> String {
 }
 
 fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
-    let core = Namespace::silent("core")?;
-    core.sh("ip link add br0 type bridge; ip link set br0 mtu 1600 up")?;
+    let core = core()?;
     let frr = Frr::new(lab, &core)?;
     let mut three = Host::new(lab, 3, &core)?;
     let mut one = Host::new(lab, 1, &core)?;
@@ -455,6 +468,10 @@ fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
         one.reaches(ip)?;
     }
     reaches(&frr.station, "10.0.0.2")?;
+    for (from, to, ip) in [(&one.namespace, &frr.station, "10.0.0.4"), (&frr.station, &one.namespace, "10.0.0.1")] {
+        let rate = rate::iperf3(lab, from, to, ip, 1)?;
+        say!("  iperf3 from {} to {}: {rate:.2} Gbit/s", from.name(), to.name());
+    }
     // Addresses that the switch has checked go with their stations.
     three.wait_address("10.0.0.1")?;
 

@@ -1,0 +1,164 @@
+//! Stations of a third host come and go while packets pass between two others.
+//!
+//! The third host has gobgpd alone. The test gives it the routes of stations, and takes them back: 1000
+//! changes a second. Success: no packet between the two others is lost, and at the end both switches have
+//! just the stations that the third host still announces.
+//!
+//! `STRAIGHTLINE_GOBGPD` names another gobgpd. The long run then keeps 100 000 stations beside those that
+//! change: before 3.28, GoBGP reads its whole table for each route.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use straightline_evpn::gobgp::{Address, GoBgp};
+use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Route, RouteKey, Target, VXLAN};
+use straightline_wire::MacAddr;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Host, LIMIT, REFLECTOR, member};
+use crate::lab::Lab;
+use crate::proc;
+use crate::say::say;
+
+/// Stations that come in one step and go in the next one, and the time of a step.
+const BATCH: u32 = 10;
+const STEP: Duration = Duration::from_millis(10);
+
+/// Packets each second.
+const PINGS: u32 = 500;
+
+/// The time limit until many stations are known.
+const MANY: Duration = Duration::from_secs(600);
+
+const VNI: u16 = 100;
+
+pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
+    let core = super::core()?;
+    let three = Host::new(lab, REFLECTOR, &core)?;
+    let one = Host::new(lab, 1, &core)?;
+    let mut other = Host::without_files(lab, 2, member(&core, 2)?);
+    fs::write(other.file("evpn.toml"), other.evpn_configuration()?)?;
+    other.start_gobgpd()?;
+    let source = Source::connect(&other)?;
+    source.change(&source.flood(), true)?;
+    for host in [&one, &three] {
+        host.wait_others(2)?;
+        host.reaches(if host.number == 1 { "10.0.0.3" } else { "10.0.0.1" })?;
+    }
+
+    let has_another = std::env::var_os("STRAIGHTLINE_GOBGPD").is_some();
+    let kept = if lab.machine.long && has_another { 100_000 } else { 1000 };
+    let began = Instant::now();
+    for number in 0..kept {
+        source.change(&source.station(number), true)?;
+    }
+    let mut present: BTreeSet<u32> = (0..kept).collect();
+    wait(&[&one, &three], &present)?;
+    say!("  {kept} stations were known after {:.1} s", began.elapsed().as_secs_f64());
+
+    let count = (PINGS * if lab.machine.long { 60 } else { 4 }).to_string();
+    let interval = (1.0 / f64::from(PINGS)).to_string();
+    let args = ["-c", &count, "-i", &interval, "-W", "5", "-q", "10.0.0.3"];
+    let mut ping = one.namespace.start(lab, "ping", "ping", &args)?;
+    let began = Instant::now();
+    let mut steps = 0;
+    while ping.ended()?.is_none() {
+        proc::pause((began + STEP * steps).saturating_duration_since(Instant::now()))?;
+        let first = kept + steps / 2 * BATCH;
+        for number in first..first + BATCH {
+            let comes = steps % 2 == 0;
+            source.change(&source.station(number), comes)?;
+            if comes {
+                present.insert(number)
+            } else {
+                present.remove(&number)
+            };
+        }
+        steps += 1;
+    }
+    let rate = f64::from(steps * BATCH) / began.elapsed().as_secs_f64();
+    // The last ones stay.
+    for number in 0..BATCH {
+        let number = kept + steps / 2 * BATCH + BATCH + number;
+        source.change(&source.station(number), true)?;
+        present.insert(number);
+    }
+    let changed = Instant::now();
+    wait(&[&one, &three], &present)?;
+    let (out, _) = ping.texts();
+    ensure!(out.contains(&format!("{count} packets transmitted, {count} received")), "pings were lost: {out}");
+    say!(
+        "  {} changes, {rate:.0} each second: 0 of {count} pings lost; both switches had the last one {:.2} s later",
+        steps * BATCH,
+        changed.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Waits until the hosts' switches have just these stations behind host 2.
+fn wait(hosts: &[&Host], present: &BTreeSet<u32>) -> Result<()> {
+    let wanted: BTreeSet<String> = present.iter().map(|number| mac(*number).to_string()).collect();
+    for host in hosts {
+        proc::until(&format!("host {} has the stations of host 2", host.number), MANY, || {
+            let placed = host.placed()?.into_iter();
+            let of_source: BTreeSet<_> = placed.filter(|(_, at)| at == "192.0.2.2").map(|(mac, _)| mac).collect();
+            Ok((of_source == wanted).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
+fn mac(number: u32) -> MacAddr {
+    MacAddr::from_u64(0x0200_0100_0000 | u64::from(number))
+}
+
+/// A gobgpd whose routes the test makes.
+struct Source {
+    runtime: Runtime,
+    gobgp: GoBgp,
+}
+
+impl Source {
+    fn connect(host: &Host) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let address = Address::Unix(host.socket("gobgp"));
+        let gobgp = proc::until("gobgpd of host 2 listens", LIMIT, || {
+            let connected = runtime.block_on(GoBgp::connect(&address)).ok();
+            // Its AS is set once it has read its configuration.
+            Ok(connected.filter(|gobgp| gobgp.asn() != 0))
+        })?;
+        Ok(Self { runtime, gobgp })
+    }
+
+    /// Adds a route, or takes it back.
+    fn change(&self, route: &Route, comes: bool) -> Result<()> {
+        let change = async { if comes { self.gobgp.add(route).await } else { self.gobgp.delete(&route.key).await } };
+        self.runtime.block_on(change).with_context(|| format!("gobgpd refused {}", route.key))
+    }
+
+    /// Returns the route by which host 2 asks for floods.
+    fn flood(&self) -> Route {
+        let address = Ipv4Addr::new(192, 0, 2, 2).into();
+        let rd = Distinguisher::of_router(Ipv4Addr::new(198, 51, 100, 2), VNI);
+        Route {
+            key: RouteKey::Flood { rd, tag: 0, origin: address },
+            next_hop: address,
+            label: 0,
+            has_segment: false,
+            targets: vec![Target::of_vni(self.gobgp.asn(), VNI.into())],
+            encapsulations: vec![VXLAN],
+            mobility: Mobility::default(),
+            pmsi: Some(Pmsi { kind: INGRESS_REPLICATION, label: VNI.into() }),
+        }
+    }
+
+    /// Returns the route of a station at host 2.
+    fn station(&self, number: u32) -> Route {
+        let flood = self.flood();
+        let key = RouteKey::Station { rd: flood.key.rd(), tag: 0, mac: mac(number), ip: None };
+        Route { key, label: VNI.into(), pmsi: None, ..flood }
+    }
+}
