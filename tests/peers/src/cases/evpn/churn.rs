@@ -1,11 +1,12 @@
 //! Stations of a third host come and go while packets pass between two others.
 //!
 //! The third host has gobgpd alone. The test gives it the routes of stations, and takes them back: 1000
-//! changes a second. Success: no packet between the two others is lost, and at the end both switches have
-//! just the stations that the third host still announces.
+//! changes a second. It announces them in the name of other hosts, as a route reflector does. Success: no
+//! packet between the two others is lost, and at the end both switches have just the stations that are
+//! still announced.
 //!
-//! `STRAIGHTLINE_GOBGPD` names another gobgpd. The long run then keeps 100 000 stations beside those that
-//! change: before 3.28, GoBGP reads its whole table for each route.
+//! `STRAIGHTLINE_GOBGPD` names another gobgpd. The long run then keeps 100 000 stations of 200 hosts beside
+//! those that change: before 3.28, GoBGP reads its whole table for each route.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,6 +36,9 @@ const MANY: Duration = Duration::from_secs(600);
 
 const VNI: u16 = 100;
 
+/// The first of the hosts that are announced.
+const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+
 pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
     let core = super::core()?;
     let three = Host::new(lab, REFLECTOR, &core)?;
@@ -42,22 +46,24 @@ pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
     let mut other = Host::without_files(lab, 2, member(&core, 2)?);
     fs::write(other.file("evpn.toml"), other.evpn_configuration()?)?;
     other.start_gobgpd()?;
-    let source = Source::connect(&other)?;
-    source.change(&source.flood(), true)?;
+    let has_another = std::env::var_os("STRAIGHTLINE_GOBGPD").is_some();
+    let (hosts, kept) = if lab.machine.long && has_another { (200, 100_000) } else { (4, 1000) };
+    let source = Source::connect(&other, hosts)?;
+    for number in 0..hosts {
+        source.change(&source.flood(number), true)?;
+    }
     for host in [&one, &three] {
-        host.wait_others(2)?;
+        host.wait_others(1 + usize::try_from(hosts)?)?;
         host.reaches(if host.number == 1 { "10.0.0.3" } else { "10.0.0.1" })?;
     }
 
-    let has_another = std::env::var_os("STRAIGHTLINE_GOBGPD").is_some();
-    let kept = if lab.machine.long && has_another { 100_000 } else { 1000 };
     let began = Instant::now();
     for number in 0..kept {
         source.change(&source.station(number), true)?;
     }
     let mut present: BTreeSet<u32> = (0..kept).collect();
     wait(&[&one, &three], &present)?;
-    say!("  {kept} stations were known after {:.1} s", began.elapsed().as_secs_f64());
+    say!("  {kept} stations of {hosts} hosts were known after {:.1} s", began.elapsed().as_secs_f64());
 
     let count = (PINGS * if lab.machine.long { 60 } else { 4 }).to_string();
     let interval = (1.0 / f64::from(PINGS)).to_string();
@@ -98,14 +104,15 @@ pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the hosts' switches have just these stations behind host 2.
+/// Waits until the hosts' switches have just these stations behind the announced hosts.
 fn wait(hosts: &[&Host], present: &BTreeSet<u32>) -> Result<()> {
     let wanted: BTreeSet<String> = present.iter().map(|number| mac(*number).to_string()).collect();
     for host in hosts {
-        proc::until(&format!("host {} has the stations of host 2", host.number), MANY, || {
+        proc::until(&format!("host {} has the announced stations", host.number), MANY, || {
             let placed = host.placed()?.into_iter();
-            let of_source: BTreeSet<_> = placed.filter(|(_, at)| at == "192.0.2.2").map(|(mac, _)| mac).collect();
-            Ok((of_source == wanted).then_some(()))
+            let announced: BTreeSet<_> =
+                placed.filter(|(mac, _)| mac.starts_with("02:00:01:")).map(|(mac, _)| mac).collect();
+            Ok((announced == wanted).then_some(()))
         })?;
     }
     Ok(())
@@ -119,10 +126,12 @@ fn mac(number: u32) -> MacAddr {
 struct Source {
     runtime: Runtime,
     gobgp: GoBgp,
+    /// Number of the hosts that it announces.
+    hosts: u32,
 }
 
 impl Source {
-    fn connect(host: &Host) -> Result<Self> {
+    fn connect(host: &Host, hosts: u32) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let address = Address::Unix(host.socket("gobgp"));
         let gobgp = proc::until("gobgpd of host 2 listens", LIMIT, || {
@@ -130,7 +139,7 @@ impl Source {
             // Its AS is set once it has read its configuration.
             Ok(connected.filter(|gobgp| gobgp.asn() != 0))
         })?;
-        Ok(Self { runtime, gobgp })
+        Ok(Self { runtime, gobgp, hosts })
     }
 
     /// Adds a route, or takes it back.
@@ -139,10 +148,11 @@ impl Source {
         self.runtime.block_on(change).with_context(|| format!("gobgpd refused {}", route.key))
     }
 
-    /// Returns the route by which host 2 asks for floods.
-    fn flood(&self) -> Route {
-        let address = Ipv4Addr::new(192, 0, 2, 2).into();
-        let rd = Distinguisher::of_router(Ipv4Addr::new(198, 51, 100, 2), VNI);
+    /// Returns the route by which a host asks for floods.
+    fn flood(&self, host: u32) -> Route {
+        let router = Ipv4Addr::from_bits(FIRST.to_bits() + host % self.hosts);
+        let rd = Distinguisher::of_router(router, VNI);
+        let address = router.into();
         Route {
             key: RouteKey::Flood { rd, tag: 0, origin: address },
             next_hop: address,
@@ -155,9 +165,9 @@ impl Source {
         }
     }
 
-    /// Returns the route of a station at host 2.
+    /// Returns the route of a station.
     fn station(&self, number: u32) -> Route {
-        let flood = self.flood();
+        let flood = self.flood(number);
         let key = RouteKey::Station { rd: flood.key.rd(), tag: 0, mac: mac(number), ip: None };
         Route { key, label: VNI.into(), pmsi: None, ..flood }
     }

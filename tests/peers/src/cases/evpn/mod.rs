@@ -174,7 +174,8 @@ impl<'l> Host<'l> {
              source-check = \"mac\"\nallowed-macs = [\"02:00:00:00:00:0{number}\", \"{MAC}\"]\n\
              allowed-ips = [\"10.0.0.{number}\", \"{IP}\"]\n\
              [port.vx0]\nkind = \"vxlan\"\nunderlay = \"wan\"\nvni = 100\nremotes = []\nmtu = 1450\nlearning = false\n\
-             [bridge.lan]\nports = [\"vm\", \"vx0\"]\nneighbour-suppression = true\n"
+             [bridge.lan]\nports = [\"vm\", \"vx0\"]\nneighbour-suppression = true\n\
+             api-stations = 110000\n"
         )
     }
 
@@ -194,6 +195,10 @@ impl<'l> Host<'l> {
             if number == REFLECTOR {
                 text += "route-reflector-client = true\n";
             }
+            // For each route of a neighbour with a limit, GoBGP counts all routes that it has of it.
+            if std::env::var_os("STRAIGHTLINE_GOBGPD").is_some() {
+                text += "max-routes = 0\n";
+            }
             // Hosts 1 and 3 have a key, and are on one link.
             if number + peer == 1 + REFLECTOR {
                 let key = self.lab.log("bgp.key");
@@ -201,6 +206,8 @@ impl<'l> Host<'l> {
                 write!(text, "password-file = {key:?}\nttl-security = true\n")?;
             }
         }
+        // One host may have all stations of `churn`.
+        text += "[limits]\nhost-routes = 110000\n";
         Ok(text)
     }
 
