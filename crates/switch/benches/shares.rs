@@ -2,7 +2,8 @@
 //! part of the worker's time each of those has, on one thread.
 //!
 //! `cargo bench -p straightline-switch --bench shares [WORD...]` prints a row for each set of senders.
-//! Each sends to a guest of its own by a patch, to many by a bridge, to a tap, or into a VXLAN tunnel, and
+//! Each sends to a guest of its own by a patch, to many by a bridge, to a tap, or into a VXLAN tunnel of one
+//! remote or many, and
 //! has packets in its ring at all times. A paced guest sends one packet of 64 bytes at a time, which comes
 //! at any moment of a turn. Taps need a network namespace: without root their rows are skipped.
 //!
@@ -16,7 +17,7 @@
 
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +26,7 @@ use anyhow::{Context, ensure};
 use az::SaturatingAs;
 use straightline_fdb::Fdb;
 use straightline_graph::clock::{cycles, hertz};
-use straightline_graph::{EpollWaiter, Graph, Idle, Node, NodeIndex, Port, PortControl, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, Node, NodeIndex, Null, Port, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, BridgePort, Patch};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
@@ -65,6 +66,8 @@ enum Way {
     Tap,
     /// A patch into a VXLAN tunnel. A guest is the next hop.
     Tunnel,
+    /// Broadcasts into a VXLAN tunnel with so many remotes, whose wire takes packets and does nothing.
+    Remotes(u16),
 }
 
 /// A sender: its packets, their way, and its weight.
@@ -76,7 +79,7 @@ const CUT: Kind = Kind::Cut(1448);
 /// The header of VXLAN takes 50 bytes.
 const CUT_IN_TUNNEL: Kind = Kind::Cut(1398);
 
-const ROWS: [(&str, &[Sender]); 24] = [
+const ROWS: [(&str, &[Sender]); 26] = [
     ("none", &[]),
     ("64 bytes", &[(SMALL, Way::Guest, 1)]),
     ("1514 bytes", &[(FULL, Way::Guest, 1)]),
@@ -103,6 +106,8 @@ const ROWS: [(&str, &[Sender]); 24] = [
     ("64 bytes into a tunnel", &[(SMALL, Way::Tunnel, 1)]),
     ("64 KiB into a tunnel, cut", &[(CUT_IN_TUNNEL, Way::Tunnel, 1)]),
     ("4 of 64 KiB into tunnels, cut", &[(CUT_IN_TUNNEL, Way::Tunnel, 1); 4]),
+    ("64 bytes to 200 remotes", &[(SMALL, Way::Remotes(200), 1)]),
+    ("1464 bytes to 200 remotes", &[(Kind::Frames(1464), Way::Remotes(200), 1)]),
     ("64 KiB into a tunnel beside 64 bytes", &[(CUT_IN_TUNNEL, Way::Tunnel, 1), (SMALL, Way::Guest, 1)]),
 ];
 
@@ -179,23 +184,23 @@ impl Plan {
         served
     }
 
-    /// Returns the node of a tunnel to a host behind this port.
-    fn tunnel(&mut self, (wire, port): (PortIndex, Arc<dyn Port>)) -> anyhow::Result<NodeIndex> {
+    /// Returns the node of a tunnel to so many hosts behind this port.
+    fn tunnel(&mut self, (wire, port): (PortIndex, Arc<dyn Port>), hosts: u16) -> anyhow::Result<NodeIndex> {
         let (index, drops) = self.next()?;
-        let [local, remote] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let local = IpAddr::from([10, 0, 0, 1]);
+        let host = |number: u16| IpAddr::from(Ipv4Addr::from_bits(0x0a00_0001 + u32::from(number)));
+        let remotes: Vec<_> = (1..=hosts).map(host).collect();
         let config = UnderlayConfig {
             mac: Some(MacAddr([2, 0, 0, 0, 0, 3])),
-            neighbours: vec![(remote, MacAddr([2, 0, 0, 0, 0, 4]))],
-            ..UnderlayConfig::new("wan", vec![Address { ip: local, prefix: 24 }])
+            neighbours: remotes.iter().map(|&remote| (remote, MacAddr([2, 0, 0, 0, 0, 4]))).collect(),
+            ..UnderlayConfig::new("wan", vec![Address { ip: local, prefix: 16 }])
         };
         let underlay = Underlay::new(config, wire);
         let gather = Arc::<Gather>::default();
         let output = UnderlayOutput::new(Arc::clone(&underlay), port, Arc::clone(&gather));
         let output = self.graph.output(Arc::new(output), false);
-        let config = TunnelConfig {
-            mtu: 1450,
-            ..TunnelConfig::new("tunnel", TunnelKind::Vxlan { vni: 1 }, local, vec![remote])
-        };
+        let config =
+            TunnelConfig { mtu: 1450, ..TunnelConfig::new("tunnel", TunnelKind::Vxlan { vni: 1 }, local, remotes) };
         let tunnel = Tunnel::new(config, underlay, index, drops);
         Ok(self.graph.node("encap", Box::new(Encap::new(gather, tunnel)), &[output]))
     }
@@ -218,7 +223,7 @@ impl Scene {
             let guests = match way {
                 Way::Guest | Way::Tunnel => 1,
                 Way::Flood(guests) => guests,
-                Way::Tap => 0,
+                Way::Tap | Way::Remotes(_) => 0,
             };
             let takers = (0..guests).map(|_| plan.vhost_user()).collect::<Result<Vec<_>, _>>()?;
             let mut edges = vec![plan.graph.output(Arc::clone(&sender), false)];
@@ -227,7 +232,11 @@ impl Scene {
                     let tap = plan.tap()?;
                     edges.push(plan.graph.output(tap, false));
                 }
-                (Way::Tunnel, Some((wire, port))) => edges.push(plan.tunnel((*wire, Arc::clone(port)))?),
+                (Way::Tunnel, Some((wire, port))) => edges.push(plan.tunnel((*wire, Arc::clone(port)), 1)?),
+                (Way::Remotes(hosts), _) => {
+                    let (wire, _) = plan.next()?;
+                    edges.push(plan.tunnel((wire, Arc::new(Null::new("wire"))), hosts)?);
+                }
                 _ => edges.extend(takers.iter().map(|(_, port)| plan.graph.output(Arc::clone(port), false))),
             }
             let node: Box<dyn Node> = if let Way::Flood(_) = way {
@@ -244,7 +253,7 @@ impl Scene {
             let connect = |index, options| Guest::connect(&plan.socket(index), options);
             let takers = takers.iter().map(|(index, _)| connect(*index, &takes)).collect::<Result<_, _>>()?;
             let (header, mut frame) = kind.packet()?;
-            if let Way::Flood(_) = way {
+            if let Way::Flood(_) | Way::Remotes(_) = way {
                 frame[..6].fill(0xff);
             }
             pairs.push((connect(first, &sends)?, takers, header, frame));
