@@ -142,7 +142,9 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
         assert_eq!(phases, [node, &["patch", "rx", "turn-end", "tx"]].concat(), "{sample:?}");
     }
     let table = experiments::markdown(&plan, &samples, Looks::One);
-    assert!(plan.shown.iter().all(|shown| table.contains(shown.metric)), "{table}");
+    // A busy machine may have left out all trials with some metric.
+    let may_lack = |metric: &str| left_out > 0 && samples.iter().all(|sample| !sample.metrics.contains_key(metric));
+    assert!(plan.shown.iter().all(|shown| table.contains(shown.metric) || may_lack(shown.metric)), "{table}");
     (plan, samples)
 }
 
