@@ -11,7 +11,7 @@ struct Place {
     next: usize,
 }
 
-/// Places of 16 bytes, each of which names the next one of a random cycle.
+/// Places of 16 bytes in a random order. Each names the next one.
 pub struct Loads(Vec<Place>);
 
 impl Loads {
