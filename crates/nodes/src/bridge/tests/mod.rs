@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use straightline_graph::{EpollWaiter, Graph, Idle, Port, Worker};
 use straightline_packet::{Arena, Drops, HEAD, Rcu, Settings, Turn};
 
+use straightline_wire::MacAddr;
+
 use super::*;
 
 /// A port that receives its frames in one batch, each with its port. A frame of a tunnel with several
@@ -89,15 +91,23 @@ struct Rig {
 
 impl Rig {
     fn new(ports: &[BridgePort]) -> Self {
-        Self::with(ports, false)
+        Self::with(ports, false, &[])
+    }
+
+    /// With so many static stations, in a VLAN that no port has, that the bridge prefetches.
+    fn crowded(ports: &[BridgePort]) -> Self {
+        let vlan = VlanId::MAX;
+        let mac = |n: u64| MacAddr::from_u64(0x0200_ff00_0000 | n);
+        let statics: Vec<_> = (0..9000).map(|n| (vlan, mac(n), ports[0].index)).collect();
+        Self::with(ports, false, &statics)
     }
 
     /// With loop protection.
     fn protected(ports: &[BridgePort]) -> Self {
-        Self::with(ports, true)
+        Self::with(ports, true, &[])
     }
 
-    fn with(ports: &[BridgePort], loop_protection: bool) -> Self {
+    fn with(ports: &[BridgePort], loop_protection: bool, statics: &[(VlanId, MacAddr, PortIndex)]) -> Self {
         let is_tunnel = |port: &BridgePort| port.rules.vlans.as_ref().is_some_and(PortVlans::are_networks);
         let taken = |port| Arc::new(Taken { is_tunnel: is_tunnel(port), ..Taken::default() });
         let taken: Vec<_> = ports.iter().map(taken).collect();
@@ -106,13 +116,14 @@ impl Rig {
             bindings: None,
             limit: 64,
             ageing: 300,
-            statics: Vec::new(),
+            statics: statics.to_vec(),
             loop_protection,
             ports: ports.to_vec(),
             snooping: false,
             flows: false,
         };
         let table = BridgeTable::new("lan", &rules, std::collections::HashMap::new());
+        assert_eq!(table.fdb().has_many(), !statics.is_empty());
         let mut graph = Graph::new();
         let edges: Vec<_> = taken.iter().map(|port| graph.output(Arc::clone(port) as _, false)).collect();
         for (&edge, port) in edges.iter().zip(ports) {

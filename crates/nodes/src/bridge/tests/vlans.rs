@@ -44,9 +44,10 @@ proptest! {
         batches in vec(
             vec((0..10_usize, 0..22_u8, 0..4_u8, vec(tag(), 0..4), 1..3_usize, networks_of_run()), 1..12), 1..6,
         ),
+        is_crowded in any::<bool>(),
     ) {
         let ports = ports();
-        let mut rig = Rig::new(&ports);
+        let mut rig = if is_crowded { Rig::crowded(&ports) } else { Rig::new(&ports) };
         let mut stations = HashMap::new();
         let mut dropped = 0;
         for batch in batches {
