@@ -19,7 +19,7 @@ use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Rout
 use straightline_wire::MacAddr;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Host, LIMIT, REFLECTOR, member};
+use super::{Host, LIMIT, REFLECTOR, another_gobgpd, member};
 use crate::lab::Lab;
 use crate::proc;
 use crate::say::say;
@@ -46,8 +46,7 @@ pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
     let mut other = Host::without_files(lab, 2, member(&core, 2)?);
     fs::write(other.file("evpn.toml"), other.evpn_configuration()?)?;
     other.start_gobgpd()?;
-    let has_another = std::env::var_os("STRAIGHTLINE_GOBGPD").is_some();
-    let (hosts, kept) = if lab.machine.long && has_another { (200, 100_000) } else { (4, 1000) };
+    let (hosts, kept) = if lab.machine.long && another_gobgpd().is_some() { (200, 100_000) } else { (4, 1000) };
     let source = Source::connect(&other, hosts)?;
     for number in 0..hosts {
         source.change(&source.flood(number), true)?;

@@ -196,7 +196,7 @@ impl<'l> Host<'l> {
                 text += "route-reflector-client = true\n";
             }
             // For each route of a neighbour with a limit, GoBGP counts all routes that it has of it.
-            if std::env::var_os("STRAIGHTLINE_GOBGPD").is_some() {
+            if another_gobgpd().is_some() {
                 text += "max-routes = 0\n";
             }
             // Hosts 1 and 3 have a key, and are on one link.
@@ -223,7 +223,7 @@ impl<'l> Host<'l> {
         self.straightline(&["evpn", "generate", "--config", &text(&self.file("evpn.toml")), "-o", &generated])?;
         let api = format!("unix://{}", self.socket("gobgp").display());
         let args = ["-f", &generated, "--pprof-disable", "--log-plain", "--api-hosts", &api];
-        let program = std::env::var("STRAIGHTLINE_GOBGPD").unwrap_or_else(|_| "gobgpd".to_owned());
+        let program = another_gobgpd().unwrap_or_else(|| "gobgpd".to_owned());
         self.gobgpd = Some(self.start(&program, &args)?);
         Ok(())
     }
@@ -409,6 +409,11 @@ impl Frr {
     }
 }
 
+/// Returns the gobgpd that `STRAIGHTLINE_GOBGPD` names.
+fn another_gobgpd() -> Option<String> {
+    std::env::var("STRAIGHTLINE_GOBGPD").ok()
+}
+
 /// Makes the namespace with the bridge between the hosts.
 fn core() -> Result<Namespace> {
     let core = Namespace::silent("core")?;
@@ -479,6 +484,9 @@ fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
         let rate = rate::iperf3(lab, from, to, ip, 1)?;
         say!("  iperf3 from {} to {}: {rate:.2} Gbit/s", from.name(), to.name());
     }
+    // A stream passes slowly, by what is sent again, even if each large packet is dropped.
+    let ports = one.straightline(&["ports", "--json", "--api", &text(&one.socket("api"))])?;
+    ensure!(!ports.contains("segment-headers"), "packets to be segmented were dropped: {ports}");
     // Addresses that the switch has checked go with their stations.
     three.wait_address("10.0.0.1")?;
 
