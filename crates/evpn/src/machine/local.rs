@@ -12,8 +12,8 @@ use super::{Change, Machine};
 /// The time in which the switch must learn a station that it has seen at another place than told.
 const CONFIRM: Duration = Duration::from_secs(30);
 
-/// The time from the listing of all stations to the end of own paths that no station has.
-const INHERIT: Duration = Duration::from_secs(5);
+/// The time from the listings of all stations and routes to the end of own paths that no station has.
+pub(super) const INHERIT: Duration = Duration::from_secs(5);
 
 /// The most addresses of a station.
 pub(super) const MAX_ADDRESSES: usize = 16;

@@ -118,10 +118,11 @@ pub struct Machine {
     has_space: bool,
     /// The stations of the switch have been listed, and the switch is not away for long.
     serves: bool,
-    /// Own paths that GoBGP had and that were not announced by this process, with their sequence
-    /// numbers.
+    /// GoBGP's table has been listed at least once. Before, the numbers of stations here are not known.
+    knows_numbers: bool,
+    /// Own paths that GoBGP had at first, from an earlier process, with their sequence numbers.
     inherited: BTreeMap<RouteKey, u32>,
-    /// The time at which inherited paths are withdrawn.
+    /// The time at which inherited paths are withdrawn. `None`: not yet known, or they were.
     inherited_until: Option<Duration>,
     /// Own paths that the present listing of GoBGP's table has had.
     listed: BTreeSet<RouteKey>,
@@ -145,8 +146,7 @@ pub struct Machine {
 impl Machine {
     /// Makes a machine that knows nothing yet.
     #[must_use]
-    pub fn new(limits: Limits, domains: Vec<Domain>, now: Duration) -> Self {
-        let until = Some(now + limits.stale);
+    pub fn new(limits: Limits, domains: Vec<Domain>) -> Self {
         Self {
             limits,
             domains: domains.into_iter().map(DomainState::new).collect(),
@@ -158,8 +158,9 @@ impl Machine {
             overflowed: false,
             has_space: false,
             serves: false,
+            knows_numbers: false,
             inherited: BTreeMap::new(),
-            inherited_until: until,
+            inherited_until: None,
             listed: BTreeSet::new(),
             route_listing: 0,
             station_listing: 0,

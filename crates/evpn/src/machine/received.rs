@@ -8,6 +8,7 @@ use straightline_wire::MacAddr;
 use super::check::check;
 use super::counters::Refusal;
 use super::domain::{DomainState, Flood};
+use super::local::INHERIT;
 use super::station::RemoteRoute;
 use super::{Change, Machine};
 use crate::gobgp::Told;
@@ -28,9 +29,24 @@ impl Machine {
     pub fn end_routes(&mut self, now: Duration) {
         self.is_listing = false;
         self.routes_until.get_or_insert(now + self.limits.stale);
+        self.know_numbers(now);
         let listed = std::mem::take(&mut self.listed);
         let missing: Vec<RouteKey> = self.paths().filter(|key| !listed.contains(key)).collect();
         self.changes.extend(missing.into_iter().map(Change::Path));
+    }
+
+    /// The first listing has ended. Stations that were seen before it are announced from now on.
+    fn know_numbers(&mut self, now: Duration) {
+        if std::mem::replace(&mut self.knows_numbers, true) {
+            return;
+        }
+        self.inherited_until = Some(now + if self.serves { INHERIT } else { self.limits.stale });
+        for at in 0..self.domains.len() {
+            let stations: Vec<MacAddr> = self.domains[at].stations.keys().copied().collect();
+            for mac in stations {
+                self.settle(now, at, mac);
+            }
+        }
     }
 
     /// Returns whether all routes of GoBGP's table are known, and no others.
@@ -129,15 +145,19 @@ impl Machine {
         }
     }
 
-    /// GoBGP has refused the path with this key: its sequence number was too low. Returns the paths that
-    /// are to be sent again, after a pause.
-    pub fn refused(&mut self, key: &RouteKey) -> Vec<RouteKey> {
+    /// GoBGP has refused the path with this key: this sequence number of it was too low. Returns the paths
+    /// that are to be sent again, after a pause.
+    pub fn refused(&mut self, key: &RouteKey, sequence: u32) -> Vec<RouteKey> {
         self.counters.count(Refusal::GoBgp);
         let RouteKey::Station { rd, tag, mac, .. } = *key else { return Vec::new() };
         let is_of = |domain: &&mut DomainState| (domain.settings.rd, domain.settings.tag) == (rd, tag);
         let station = self.domains.iter_mut().find(is_of).and_then(|domain| domain.stations.get_mut(&mac));
         let Some(station) = station else { return Vec::new() };
         let Some(announced) = &mut station.announced else { return Vec::new() };
+        // All paths of a station have one number, and each of them may be refused.
+        if station.sequence > sequence {
+            return vec![*key];
+        }
         // Version 3 compares with other networks, too. So the number that it would take is unknown.
         station.sequence = station.sequence.saturating_mul(2).saturating_add(1);
         announced.mobility.sequence = station.sequence;
@@ -169,7 +189,8 @@ impl Machine {
             // Another client of GoBGP has added it.
             return;
         }
-        if self.inherited_until.is_some() && self.inherited.len() < self.limits.routes {
+        let is_inherited = !self.knows_numbers || self.inherited.contains_key(&route.key);
+        if is_inherited && self.inherited.len() < self.limits.routes {
             self.inherited.insert(route.key, route.mobility.sequence);
         } else {
             self.changes.insert(Change::Path(route.key));

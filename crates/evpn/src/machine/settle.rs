@@ -77,6 +77,10 @@ impl Machine {
         if let Some(local) = station.local.as_ref().filter(|local| station.here.is_none() && now < local.ready) {
             return Some(local.ready);
         }
+        // An earlier process may have announced the station, and others have its number.
+        if !self.knows_numbers {
+            return None;
+        }
         match station.decide(self.domains[at].settings.own) {
             Decision::Here(_) if station.here.is_some() => {
                 self.follow_port(station);

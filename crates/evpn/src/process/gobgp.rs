@@ -38,8 +38,8 @@ pub(super) enum GoBgpNews {
 /// The outcome of sending paths.
 #[derive(Debug, Default)]
 pub(super) struct SentPaths {
-    /// Paths whose sequence number was too low.
-    pub(super) too_low: Vec<RouteKey>,
+    /// Paths whose sequence number was too low, with that number.
+    pub(super) too_low: Vec<(RouteKey, u32)>,
     /// Paths that were not taken, and the last reason.
     pub(super) failed: Vec<RouteKey>,
     pub(super) why: Option<String>,
@@ -131,7 +131,10 @@ pub(super) async fn send(gobgp: GoBgp, paths: Vec<(RouteKey, Option<Route>)>, ne
         };
         match answer {
             Ok(()) => {}
-            Err(CallError::Refused { message, .. }) if message.contains("mobility") => sent.too_low.push(key),
+            Err(CallError::Refused { message, .. }) if message.contains("mobility") => {
+                let sequence = route.map(|route| route.mobility.sequence);
+                sent.too_low.push((key, sequence.unwrap_or_default()));
+            }
             Err(error) => {
                 is_lost = !matches!(error, CallError::Refused { .. });
                 sent.failed.push(key);

@@ -175,7 +175,7 @@ fn start(config: Config, stop: impl AsyncFnOnce() -> io::Result<()>) -> io::Resu
 impl Process {
     fn new(config: Config, news: Sender<News>) -> Self {
         Self {
-            machine: Machine::new(config.limits.clone(), config.domains.clone(), Duration::ZERO),
+            machine: Machine::new(config.limits.clone(), config.domains.clone()),
             config,
             began: Instant::now(),
             news,
@@ -322,7 +322,7 @@ impl Process {
             }
             GoBgpNews::Sent(SentPaths { too_low, failed, why }) => {
                 self.sends_paths = false;
-                let raised = too_low.iter().flat_map(|key| self.machine.refused(key));
+                let raised = too_low.iter().flat_map(|(key, sequence)| self.machine.refused(key, *sequence));
                 self.later.extend(raised.chain(failed));
                 self.later_from = now + PAUSE;
                 if let Some(why) = &why

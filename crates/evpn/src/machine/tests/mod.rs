@@ -56,7 +56,7 @@ fn domain(number: u8) -> Domain {
 
 /// Returns the machine of host `number`, whose switch has no stations yet.
 fn machine(number: u8, limits: Limits) -> Machine {
-    let mut machine = Machine::new(limits, vec![domain(number)], Duration::ZERO);
+    let mut machine = Machine::new(limits, vec![domain(number)]);
     machine.begin_stations();
     machine.end_stations(Duration::ZERO);
     machine.begin_routes();

@@ -132,8 +132,10 @@ fn a_station_whose_place_is_refused_may_come_here() {
 /// A neighbour that uses our distinguisher and our address makes no own path.
 #[test]
 fn own_paths_are_not_forged() {
-    let mut machine = Machine::new(limits(), vec![domain(1)], ms(0));
+    let mut machine = Machine::new(limits(), vec![domain(1)]);
+    machine.begin_routes();
     tell(&mut machine, ms(0), station(1, mac(7), None, moved(9)));
+    machine.end_routes(ms(0));
     assert_eq!(machine.counters().get(Refusal::OwnNextHop), 1);
     machine.begin_stations();
     learn(&mut machine, ms(0), mac(7));
@@ -562,7 +564,7 @@ fn everything_is_compared_after_a_reconnect() {
 /// A new process takes over the numbers of the one before, and withdraws what is not here any more.
 #[test]
 fn paths_are_inherited() {
-    let mut machine = Machine::new(limits(), vec![domain(1)], ms(0));
+    let mut machine = Machine::new(limits(), vec![domain(1)]);
     machine.begin_routes();
     for number in [7, 8] {
         machine.told(ms(0), Told::Own(station(1, mac(number), None, moved(3))));
@@ -580,6 +582,38 @@ fn paths_are_inherited() {
     assert_eq!(announced(&machine, 1, mac(8)), None);
 }
 
+/// A new process knows its stations before GoBGP has told the numbers of the process before. Smaller
+/// numbers would lose against routes that other hosts still have.
+#[test]
+fn stations_wait_for_their_numbers() {
+    let mut machine = Machine::new(limits(), vec![domain(1)]);
+    machine.begin_stations();
+    for number in [7, 8] {
+        learn(&mut machine, ms(0), mac(number));
+    }
+    machine.station_seen(ms(0), "lan", 1, mac(9), "vm1", Seen::Static);
+    machine.end_stations(ms(0));
+    machine.tick(ms(20));
+    assert_eq!(machine.sizes(0).here, 0);
+    // GoBGP answers late, and once it was lost in between.
+    machine.begin_routes();
+    machine.told(limits().stale, Told::Own(station(1, mac(7), None, moved(3))));
+    machine.gobgp_lost(limits().stale);
+    machine.tick(limits().stale);
+    machine.begin_routes();
+    machine.told(limits().stale, Told::Own(station(1, mac(7), None, moved(3))));
+    machine.told(limits().stale, Told::Own(station(1, mac(6), None, moved(2))));
+    machine.end_routes(limits().stale);
+    for (number, sequence) in [(7, 3), (8, 0)] {
+        assert_eq!(announced(&machine, 1, mac(number)), Some(moved(sequence)));
+    }
+    assert_eq!(announced(&machine, 1, mac(9)), Some(Mobility { sticky: true, sequence: 0 }));
+    machine.take_changes();
+    // What the process before announced, and no station has, ends soon.
+    machine.tick(limits().stale + ms(6000));
+    assert!(machine.take_changes().contains(&Change::Path(station(1, mac(6), None, moved(2)).key)));
+}
+
 #[test]
 fn a_lost_or_refused_path_is_sent_again() {
     let mut machine = machine(1, limits());
@@ -590,8 +624,10 @@ fn a_lost_or_refused_path_is_sent_again() {
     machine.told(ms(30), Told::Withdrawn(key));
     assert_eq!(machine.take_changes(), [Change::Path(key)].into());
     assert_eq!(machine.counters().get(Refusal::LostPath), 1);
-    for sequence in [1, 3, 7] {
-        assert_eq!(machine.refused(&key), [key]);
+    for (refused, sequence) in [(0, 1), (1, 3), (3, 7)] {
+        assert_eq!(machine.refused(&key, refused), [key]);
+        // Another path of the station was sent with the same number.
+        assert_eq!(machine.refused(&key, refused), [key]);
         assert_eq!(announced(&machine, 1, mac(7)), Some(moved(sequence)));
     }
 }

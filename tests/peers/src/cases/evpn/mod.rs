@@ -339,6 +339,22 @@ impl<'l> Host<'l> {
         Ok(stations.into_iter().map(|station| (station.mac, station.remote.unwrap_or_default())).collect())
     }
 
+    /// Shows what the host knows, for the log of a test that fails.
+    fn say_state(&self) {
+        let [api, evpn] = ["api", "evpn"].map(|name| text(&self.socket(name)));
+        for args in [
+            ["evpn", "routes", "--socket", &evpn].as_slice(),
+            &["evpn", "status", "--socket", &evpn],
+            &["fdb", "--api", &api],
+            &["station", "list", "lan", "--api", &api],
+            &["events", "--api", &api],
+            &["drops", "--api", &api],
+        ] {
+            let answer = self.straightline(args).unwrap_or_else(|error| format!("{error:#}"));
+            say!("  host {}, `straightline {}`:\n{answer}", self.number, args.join(" "));
+        }
+    }
+
     /// The moving station comes to this host.
     fn station_comes(&self) -> Result<()> {
         comes(&self.namespace, "vm0")
@@ -471,8 +487,17 @@ fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
     let frr = Frr::new(lab, &core)?;
     let mut three = Host::new(lab, 3, &core)?;
     let mut one = Host::new(lab, 1, &core)?;
-    let two = Host::new(lab, 2, &core)?;
-    for host in [&one, &two, &three] {
+    let mut two = Host::new(lab, 2, &core)?;
+    let result = stations_move(lab, &core, &frr, [&mut one, &mut two, &mut three]);
+    if result.is_err() {
+        [&one, &two, &three].into_iter().for_each(Host::say_state);
+    }
+    result
+}
+
+/// Moves a station, and ends parts of the hosts.
+fn stations_move(lab: &Lab, core: &Namespace, frr: &Frr, [one, two, three]: [&mut Host; 3]) -> Result<()> {
+    for host in [&*one, &*two, &*three] {
         host.wait_hosts()?;
     }
     say!("  all hosts know each other");
@@ -538,7 +563,7 @@ fn three_hosts_and_frr(lab: &Lab) -> Result<()> {
     reaches(&frr.station, "10.0.0.3")?;
     say!("  the switch of host 3 came back");
 
-    partition(&core, &one, &two, &three)?;
+    partition(core, one, two, three)?;
     say!("  host 2 was cut off, and came back");
     Ok(())
 }
