@@ -53,6 +53,9 @@ const WITH_TIMES: (&str, [&str; 3]) = ("env RUSTC_BOOTSTRAP=1", ["--", "-Zunstab
 /// three minutes.
 const LIMIT: &str = "timeout --kill-after=10 600";
 
+/// The most characters that the end shows of the panics of a failed test.
+const MOST_WHY: usize = 600;
+
 /// Arguments that build the switch as users get it.
 const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
 
@@ -82,6 +85,10 @@ struct Tally {
     times: TestTimes,
     /// Names of tests that libtest reported as failed, until its line with their number.
     named: Vec<String>,
+    /// Failed tests whose output libtest repeats now, with the messages of their panics.
+    panics: Vec<(String, String)>,
+    /// The last line was one of such a message.
+    in_panic: bool,
     /// Tests that have run for a minute, and have no result yet.
     slow: Vec<String>,
     /// Tests of the current binary that reported a skip. libtest counts them as passed.
@@ -390,10 +397,19 @@ impl Tally {
             self.passed += count(" passed").unwrap_or(0).saturating_sub(std::mem::take(&mut self.reported));
             let failed = count(" failed").unwrap_or(0);
             // A failed test may have no line of its own if its output is mixed into that line.
-            let named = std::mem::take(&mut self.named);
+            let mut named = std::mem::take(&mut self.named);
+            for (test, why) in std::mem::take(&mut self.panics).into_iter().filter(|(_, why)| !why.is_empty()) {
+                if let Some(name) = named.iter_mut().find(|name| **name == test) {
+                    *name += ": ";
+                    *name += why.trim_end();
+                }
+            }
             let unnamed = usize::try_from(failed).unwrap_or(usize::MAX).saturating_sub(named.len());
             self.failed.extend(named);
             self.failed.extend(std::iter::repeat_n("a test of the workspace".to_owned(), unnamed));
+        } else if let Some(test) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            self.panics.push((test.to_owned(), String::new()));
+            self.in_panic = false;
         } else if let Some(skip) = line.strip_prefix("skipped ") {
             self.reported += 1;
             self.skip(skip.to_owned(), strict);
@@ -409,6 +425,22 @@ impl Tally {
                 let why = rest.strip_prefix(", ").unwrap_or("marked as ignored");
                 self.skipped.push(format!("{name}: {why}"));
             }
+        } else {
+            self.see_panic(line);
+        }
+    }
+
+    /// Keeps the message of a panic that libtest repeats at the end, because a log may be cut before it.
+    fn see_panic(&mut self, line: &str) {
+        let Some((_, why)) = self.panics.last_mut() else { return };
+        if line.contains(" panicked at ") {
+            self.in_panic = true;
+        } else if line == "stack backtrace:" || line.starts_with("note: ") || line.is_empty() {
+            self.in_panic = false;
+        }
+        if self.in_panic && why.len() < MOST_WHY {
+            why.extend(line.chars().take(MOST_WHY));
+            why.push(' ');
         }
     }
 
@@ -438,6 +470,21 @@ test a::bad ... FAILED
 test a::slow ... ignored, takes an hour
 test a::other ... ignored
 
+failures:
+
+---- a::bad stdout ----
+some output
+
+thread 'a::bad' (7) panicked at src/a.rs:3:5:
+assertion `left == right` failed
+  left: 1
+ right: 2
+stack backtrace:
+   0: a::bad
+
+failures:
+    a::bad
+
 test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s
 
 running 1 test
@@ -451,7 +498,9 @@ test result: FAILED. 0 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         let mut tally = Tally::default();
         OUTPUT.lines().for_each(|line| tally.see(line, false));
         assert_eq!(tally.passed, 13);
-        assert_eq!(tally.failed, ["a::bad", "a test of the workspace", "a test of the workspace"]);
+        let why = "thread 'a::bad' (7) panicked at src/a.rs:3:5: assertion `left == right` failed   left: 1  right: 2";
+        let other = "a test of the workspace";
+        assert_eq!(tally.failed, [&format!("a::bad: {why}"), other, other]);
         assert_eq!(tally.skipped, ["a::slow: takes an hour", "a::other: marked as ignored"]);
     }
 
