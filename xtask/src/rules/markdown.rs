@@ -11,9 +11,8 @@ const LIMIT: usize = 100;
 const README_LINES: usize = 150;
 
 /// Folders of documents that a program writes (`straightline lab exp`), which are not checked.
-const GENERATED: [&str; 6] = [
+const GENERATED: [&str; 5] = [
     "docs/experiments/full/",
-    "docs/experiments/prefetch/",
     "docs/experiments/quick/",
     "docs/experiments/tunnel/",
     "docs/experiments/zen4/",

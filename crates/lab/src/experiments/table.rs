@@ -1,10 +1,10 @@
 //! The results of an experiment as Markdown: medians with the smallest and the largest value, and
 //! the ratio to the first variant with its interval.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use straightline_report::results::Sample;
+use straightline_report::results::{Reasons, Sample};
 use straightline_report::statistics::{EQUAL, Looks};
 
 use super::{Cell, Plan};
@@ -24,13 +24,15 @@ pub fn markdown(plan: &Plan, samples: &[Sample], looks: Looks) -> String {
     for what in &plan.left_out {
         let _ = writeln!(text, "Not measured: {what}.\n");
     }
-    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut reasons = Reasons::default();
     for sample in samples {
         if let Some(why) = sample.validity.reason() {
-            *reasons.entry((&sample.variant, why)).or_default() += 1;
+            reasons.add(sample.variant.as_str(), why);
         }
     }
-    for ((variant, why), count) in reasons {
+    let mut reasons: Vec<_> = reasons.all().collect();
+    reasons.sort();
+    for (variant, why, count) in reasons {
         let _ = writeln!(text, "Trials of {variant} that are not valid: {count} ({}).\n", why.replace('\n', " "));
     }
     text
@@ -79,6 +81,8 @@ fn show(n: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::Variant;
     use super::*;
     use crate::rounds::Measured;

@@ -43,7 +43,7 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     if scenario.is_compared() {
         page.note(&format!(
             "Columns: the median of {}, and the ratios of the others to it; with their intervals.",
-            scenario.variants[0]
+            scenario.reference()
         ));
     }
     for (metric, outcomes) in &scenario.metrics {

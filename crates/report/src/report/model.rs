@@ -16,7 +16,7 @@ pub(super) struct VariantResult {
     pub(super) estimate: Estimate,
     /// Whether the estimate is a lower bound, because a search found no load too high.
     pub(super) is_at_least: bool,
-    /// The effect beside the first variant.
+    /// The effect beside the first variant of the cell.
     pub(super) effect: Option<Effect>,
 }
 
@@ -46,11 +46,24 @@ pub(super) struct Cell<'a> {
     pub(super) least: Vec<Vec<&'a Sample>>,
 }
 
+impl Cell<'_> {
+    /// Returns the first variant that was tried here.
+    pub(super) fn first(&self) -> usize {
+        self.tried.iter().position(|&tried| tried > 0).unwrap_or(0)
+    }
+
+    /// Returns whether a variant was tried here, and is not the first one.
+    pub(super) fn compares(&self, variant: usize) -> bool {
+        self.tried[variant] > 0 && variant != self.first()
+    }
+}
+
 /// Everything that was measured under one name.
 #[derive(Debug)]
 pub(super) struct Scenario<'a> {
     pub(super) name: &'a str,
-    /// The variants, in their order of appearance. All others are compared with the first one.
+    /// The variants, in their order of appearance. In each cell, the first one that was tried is what the
+    /// others are compared with: cells may have different variants.
     pub(super) variants: Vec<&'a str>,
     pub(super) axes: Vec<Axis<'a>>,
     /// The axes with the same value in all cells.
@@ -151,11 +164,12 @@ impl<'a> Scenario<'a> {
                 values(cell.trials[variant].iter().chain(least), value)
             };
             let all: Vec<Vec<Trial>> = (0..cell.trials.len()).map(trials).collect();
+            let first = cell.first();
             let result = |variant: usize| {
                 let estimate = of_trials(&all[variant])?;
                 let is_at_least = has_bound(variant);
-                let effect = if variant == 0 { None } else { effect(&all[variant], &all[0], self.looks) };
-                let effect = effect.and_then(|effect| effect.bounded(is_at_least, has_bound(0)));
+                let effect = if variant == first { None } else { effect(&all[variant], &all[first], self.looks) };
+                let effect = effect.and_then(|effect| effect.bounded(is_at_least, has_bound(first)));
                 Some(VariantResult { estimate, is_at_least, effect })
             };
             (0..all.len()).map(result).collect()
@@ -176,28 +190,35 @@ impl<'a> Scenario<'a> {
         self.axes.iter().zip(at).map(|(axis, &value)| (axis.name, axis.values[value]))
     }
 
-    /// Returns whether there is a variant to compare with the first one.
+    /// Returns whether there is a variant to compare with another one.
     pub(super) fn is_compared(&self) -> bool {
         self.variants.len() > 1
+    }
+
+    /// Returns the name of what the variants are compared with.
+    pub(super) fn reference(&self) -> &'a str {
+        let mut firsts = self.cells.iter().map(Cell::first);
+        let first = firsts.next().unwrap_or(0);
+        if firsts.all(|other| other == first) { self.variants[first] } else { "the first variant of the cell" }
     }
 
     /// Returns the outcomes of all comparisons of the headline metric that were tried.
     pub(super) fn comparisons(&self) -> Vec<Outcome> {
         let outcomes = |(metric, outcomes): &(Metric, Outcomes)| {
-            let effects = (1..self.variants.len()).flat_map(|variant| self.effects(outcomes, variant));
+            let effects = (0..self.variants.len()).flat_map(|variant| self.effects(outcomes, variant));
             effects.map(|effect| effect.map_or(Outcome::Unclear, |effect| effect.outcome(metric.better))).collect()
         };
         self.metrics.first().map(outcomes).unwrap_or_default()
     }
 
     /// Returns the effects of a variant by cell; `None` without results of both. Cells that were
-    /// never measured with this variant do not count.
+    /// never measured with this variant do not count, and neither do those of which it is the first.
     pub(super) fn effects<'o>(
         &'o self,
         outcomes: &'o Outcomes,
         variant: usize,
     ) -> impl Iterator<Item = Option<Effect>> + 'o {
-        let cells = (0..self.cells.len()).filter(move |&cell| self.cells[cell].tried[variant] > 0);
+        let cells = (0..self.cells.len()).filter(move |&cell| self.cells[cell].compares(variant));
         cells.map(move |cell| outcomes[cell][variant].and_then(|result| result.effect))
     }
 
@@ -349,6 +370,24 @@ mod tests {
         assert_eq!(shown(2.0, 3.0, [true, false]), Some(("at most 0.67".to_owned(), Outcome::Worse)));
         assert_eq!(shown(2.0, 3.0, [false, true]).map(|shown| shown.1), Some(Outcome::Unclear));
         assert_eq!(shown(2.0, 3.0, [true, true]), None);
+    }
+
+    /// `width` has cells with registers to compare, and others with alignments.
+    #[test]
+    fn cells_with_other_variants_compare_with_their_own_first_one() {
+        let mut samples = rounds(3.0, 2.0, [false, false]);
+        for mut sample in rounds(1.0, 2.0, [false, false]) {
+            sample.variant = format!("other {}", sample.variant);
+            sample.cell.insert("size".to_owned(), "1514".to_owned());
+            samples.push(sample);
+        }
+        let scenario = &Scenario::all(&samples, Looks::One)[0];
+        assert_eq!(scenario.variants, ["to", "of", "other to", "other of"]);
+        assert_eq!(scenario.comparisons(), [Outcome::Better, Outcome::Worse]);
+        assert_eq!(scenario.reference(), "the first variant of the cell");
+        let (_, outcomes) = &scenario.metrics[0];
+        let effects = |variant| scenario.effects(outcomes, variant).flatten().map(|of| of.shown()).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2, 3].map(effects), [vec![], vec!["1.50".to_owned()], vec![], vec!["0.50".to_owned()]]);
     }
 
     #[test]

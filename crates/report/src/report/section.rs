@@ -57,8 +57,8 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
     let mut unclear = 0;
     for (cell, results) in outcomes.iter().enumerate() {
         for (variant, result) in results.iter().enumerate() {
-            let compared = scenario.is_compared();
-            if (compared && variant == 0) || scenario.cells[cell].tried[variant] == 0 {
+            let of = &scenario.cells[cell];
+            if !(if scenario.is_compared() { of.compares(variant) } else { of.tried[variant] > 0 }) {
                 continue;
             }
             all += 1;
@@ -75,7 +75,7 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
     let mut sides = None;
     let (title, axis);
     if scenario.is_compared() {
-        let first = scenario.variants[0];
+        let first = scenario.reference();
         sides = Some(match metric.better {
             Some(Better::More) => [Outcome::Worse, Outcome::Better],
             Some(Better::Less) => [Outcome::Better, Outcome::Worse],

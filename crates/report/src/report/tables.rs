@@ -2,7 +2,7 @@
 
 use super::model::{Outcomes, Scenario, VariantResult};
 use super::text::count;
-use crate::results::{MemoryBounds, Sample};
+use crate::results::{MemoryBounds, Reasons, Sample};
 use crate::statistics::{Effect, Estimate, Metric, Outcome, counts, number};
 
 /// A table of texts.
@@ -58,9 +58,13 @@ pub(super) fn finding(scenario: &Scenario<'_>) -> Option<Table> {
         table.push([(*first).to_owned(), range(ends), results.len().to_string()]);
         return Some(table);
     }
-    let mut table = Table::new(["variant", &format!("{title}: ratio to {first}"), "cells"]);
-    for (variant, name) in (1..).zip(others) {
+    let mut table = Table::new(["variant", &format!("{title}: ratio to {}", scenario.reference()), "cells"]);
+    for (variant, name) in scenario.variants.iter().enumerate() {
         let effects: Vec<Option<Effect>> = scenario.effects(outcomes, variant).collect();
+        // The first one of each of its cells.
+        if effects.is_empty() {
+            continue;
+        }
         let outcome = |effect: &Option<Effect>| effect.map_or(Outcome::Unclear, |of| of.outcome(metric.better));
         let outcomes: Vec<Outcome> = effects.iter().map(outcome).collect();
         let by_value = |a: &&Effect, b: &&Effect| a.value().total_cmp(&b.value());
@@ -140,7 +144,7 @@ pub(super) fn by_cell(scenario: &Scenario<'_>, metric: &Metric, outcomes: &Outco
     table.head.extend(["variant".to_owned(), format!("{} [95 %]", metric.title()), "trials".to_owned()]);
     if scenario.is_compared() {
         table.head.extend([
-            format!("ratio to {} [{} %]", scenario.variants[0], scenario.looks.percent()),
+            format!("ratio to {} [{} %]", scenario.reference(), scenario.looks.percent()),
             "outcome".to_owned(),
         ]);
     }
@@ -165,7 +169,9 @@ pub(super) fn by_cell(scenario: &Scenario<'_>, metric: &Metric, outcomes: &Outco
                         format!("{}{}", effect.shown(), effect.brackets()).into(),
                         effect.outcome(metric.better).words().into(),
                     ],
-                    None => [if variant == 0 { "1" } else { NOTHING }.into(), NOTHING.into()],
+                    None => {
+                        [if variant == scenario.cells[cell].first() { "1" } else { NOTHING }.into(), NOTHING.into()]
+                    }
                 });
             }
             table.rows.push(row);
@@ -193,18 +199,15 @@ pub(super) fn with_interval(estimate: &Estimate) -> String {
 
 /// Returns the reasons of trials that are not valid, each with the number of trials.
 pub(super) fn invalid(samples: &[Sample]) -> Table {
-    let mut reasons: Vec<((&str, &str, &str), usize)> = Vec::new();
+    let mut reasons = Reasons::default();
     for sample in samples {
-        let Some(reason) = sample.validity.reason() else { continue };
-        let key = (sample.scenario.as_str(), sample.variant.as_str(), reason);
-        match reasons.iter_mut().find(|known| known.0 == key) {
-            Some(known) => known.1 += 1,
-            None => reasons.push((key, 1)),
+        if let Some(reason) = sample.validity.reason() {
+            reasons.add((sample.scenario.as_str(), sample.variant.as_str()), reason);
         }
     }
     let mut table = Table::new(["scenario", "variant", "trials", "reason"]);
-    for ((scenario, variant, reason), trials) in reasons {
-        table.push([scenario, variant, &count(trials, "trial"), reason]);
+    for ((scenario, variant), reason, trials) in reasons.all() {
+        table.push([scenario, variant, &count(trials, "trial"), &reason]);
     }
     table
 }

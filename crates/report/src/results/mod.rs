@@ -3,6 +3,7 @@
 mod bounds;
 pub mod compare;
 mod environment;
+mod reasons;
 mod sample;
 mod series;
 mod validity;
@@ -10,6 +11,7 @@ mod validity;
 pub use bounds::{LevelBounds, LineBounds, MemoryBounds, TouchedBounds};
 pub use compare::Comparison;
 pub use environment::{Difference, Environment, FORMAT};
+pub use reasons::Reasons;
 pub use sample::{BOUNDS, Latency, Sample};
 pub use series::{Results, SeriesKey, series};
 pub use validity::{NotValid, Validity};
