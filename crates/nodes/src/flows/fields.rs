@@ -206,6 +206,10 @@ impl View<'_, '_> {
         let before = number(head, at, len);
         let after = before & !(mask << shift) | (value & mask) << shift;
         if before == after {
+            // A field behind which a chain of extension headers is broken was not parsed. Now it is known.
+            if !matches!(field, Field::IcmpType | Field::IcmpCode) {
+                self.note(field, narrow(after >> shift & field.greatest()));
+            }
             return Ok(());
         }
         let is_address = matches!(cover, Cover::Ipv4Address | Cover::Ipv6Address);
@@ -314,6 +318,16 @@ impl View<'_, '_> {
         *self.headers = Headers::of(self.packets, self.id);
     }
 
+    /// Parses the headers again where a tag has come or gone. A broken chain of extension headers has no
+    /// values but those that actions have set.
+    fn parse_behind_tags(&mut self) {
+        let Headers { tos, ttl, label, is_broken, .. } = *self.headers;
+        self.parse();
+        if is_broken && self.headers.is_broken {
+            (self.headers.tos, self.headers.ttl, self.headers.label) = (tos, ttl, label);
+        }
+    }
+
     /// Subtracts 1 from the time to live. As in OvS, it is 0 in a damaged header.
     ///
     /// # Errors
@@ -367,7 +381,7 @@ impl View<'_, '_> {
     fn push(&mut self, tpid: u16) -> Result<(), Reason> {
         let [high, low] = tpid.to_be_bytes();
         push(self.packets, self.id, [high, low, 0, 0])?;
-        self.parse();
+        self.parse_behind_tags();
         Ok(())
     }
 
@@ -378,7 +392,7 @@ impl View<'_, '_> {
             return Ok(());
         }
         pop(self.packets, self.id)?;
-        self.parse();
+        self.parse_behind_tags();
         Ok(())
     }
 }
