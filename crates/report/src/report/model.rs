@@ -202,13 +202,19 @@ impl<'a> Scenario<'a> {
         if firsts.all(|other| other == first) { self.variants[first] } else { "the first variant of the cell" }
     }
 
-    /// Returns the outcomes of all comparisons of the headline metric that were tried.
+    /// Returns the outcomes of all comparisons that were tried: of the headline metric, or of the first one
+    /// that a cell has. `noisy` has cells of cycles, and others of latencies.
     pub(super) fn comparisons(&self) -> Vec<Outcome> {
-        let outcomes = |(metric, outcomes): &(Metric, Outcomes)| {
-            let effects = (0..self.variants.len()).flat_map(|variant| self.effects(outcomes, variant));
-            effects.map(|effect| effect.map_or(Outcome::Unclear, |effect| effect.outcome(metric.better))).collect()
-        };
-        self.metrics.first().map(outcomes).unwrap_or_default()
+        let mut all = Vec::new();
+        for (cell, tried) in self.cells.iter().enumerate() {
+            let has_it = |(_, outcomes): &&(Metric, Outcomes)| outcomes[cell].iter().any(Option::is_some);
+            let Some((metric, outcomes)) = self.metrics.iter().find(has_it).or(self.metrics.first()) else { break };
+            for variant in (0..self.variants.len()).filter(|&variant| tried.compares(variant)) {
+                let effect = outcomes[cell][variant].and_then(|result| result.effect);
+                all.push(effect.map_or(Outcome::Unclear, |effect| effect.outcome(metric.better)));
+            }
+        }
+        all
     }
 
     /// Returns the effects of a variant by cell; `None` without results of both. Cells that were
@@ -388,6 +394,13 @@ mod tests {
         let (_, outcomes) = &scenario.metrics[0];
         let effects = |variant| scenario.effects(outcomes, variant).flatten().map(|of| of.shown()).collect::<Vec<_>>();
         assert_eq!([0, 1, 2, 3].map(effects), [vec![], vec!["1.50".to_owned()], vec![], vec!["0.50".to_owned()]]);
+        // A cell without the headline metric counts by another one.
+        for sample in samples.iter_mut().filter(|sample| sample.cell["size"] == "1514") {
+            let mpps = sample.metrics.remove("mpps").expect("a rate");
+            sample.metrics.insert("switch_cycles_per_packet".to_owned(), mpps);
+        }
+        let scenario = &Scenario::all(&samples, Looks::One)[0];
+        assert_eq!(scenario.comparisons(), [Outcome::Better, Outcome::Better]);
     }
 
     #[test]
