@@ -60,9 +60,11 @@ impl Metric {
         Metric { name: name.to_owned(), label, unit, better: Better::of(name), rank }
     }
 
-    /// Returns the sort key. A name that is only a unit comes before longer names with this unit.
-    pub fn order(&self) -> (u8, bool, &str) {
-        (self.rank, !ENDS.iter().any(|end| end.0 == self.name), &self.name)
+    /// Returns the sort key. A name that is only a unit comes before longer names with this unit, and the
+    /// median of a distribution before its other values.
+    pub fn order(&self) -> (u8, bool, bool, &str) {
+        let is_unit = ENDS.iter().any(|end| end.0 == self.name);
+        (self.rank, !is_unit, !self.name.contains("_p50_"), &self.name)
     }
 
     /// Returns the metric's label, with the unit.
@@ -110,7 +112,7 @@ mod tests {
         let mut names = ["generator_limit_mpps", "core_gbit_per_s", "offered_mpps", "gbit_per_s", "mpps"];
         names.sort_by_key(|name| {
             let metric = Metric::new(name);
-            let (rank, says_more, name) = metric.order();
+            let (rank, says_more, _, name) = metric.order();
             (rank, says_more, name.to_owned())
         });
         assert_eq!(names, ["mpps", "offered_mpps", "gbit_per_s", "core_gbit_per_s", "generator_limit_mpps"]);
