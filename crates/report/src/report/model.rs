@@ -207,8 +207,8 @@ impl<'a> Scenario<'a> {
     pub(super) fn comparisons(&self) -> Vec<Outcome> {
         let mut all = Vec::new();
         for (cell, tried) in self.cells.iter().enumerate() {
-            let has_it = |(_, outcomes): &&(Metric, Outcomes)| outcomes[cell].iter().any(Option::is_some);
-            let Some((metric, outcomes)) = self.metrics.iter().find(has_it).or(self.metrics.first()) else { break };
+            let of_cell = self.metrics.iter().find(|(_, outcomes)| self.has(outcomes, cell));
+            let Some((metric, outcomes)) = of_cell else { break };
             for variant in (0..self.variants.len()).filter(|&variant| tried.compares(variant)) {
                 let effect = outcomes[cell][variant].and_then(|result| result.effect);
                 all.push(effect.map_or(Outcome::Unclear, |effect| effect.outcome(metric.better)));
@@ -217,14 +217,21 @@ impl<'a> Scenario<'a> {
         all
     }
 
-    /// Returns the effects of a variant by cell; `None` without results of both. Cells that were
-    /// never measured with this variant do not count, and neither do those of which it is the first.
+    /// Returns whether a cell has this metric. One without any result has all of them.
+    pub(super) fn has(&self, outcomes: &Outcomes, cell: usize) -> bool {
+        let is_known = |outcomes: &Outcomes| outcomes[cell].iter().any(Option::is_some);
+        is_known(outcomes) || !self.metrics.iter().any(|(_, outcomes)| is_known(outcomes))
+    }
+
+    /// Returns the effects of a variant by cell; `None` without results of both. Only cells count that
+    /// compare it, and that have this metric.
     pub(super) fn effects<'o>(
         &'o self,
         outcomes: &'o Outcomes,
         variant: usize,
     ) -> impl Iterator<Item = Option<Effect>> + 'o {
-        let cells = (0..self.cells.len()).filter(move |&cell| self.cells[cell].compares(variant));
+        let cells =
+            (0..self.cells.len()).filter(move |&cell| self.cells[cell].compares(variant) && self.has(outcomes, cell));
         cells.map(move |cell| outcomes[cell][variant].and_then(|result| result.effect))
     }
 
@@ -402,6 +409,8 @@ mod tests {
         }
         let scenario = &Scenario::all(&samples, Looks::One)[0];
         assert_eq!(scenario.comparisons(), [Outcome::Better, Outcome::Better]);
+        let (_, outcomes) = &scenario.metrics[0];
+        assert_eq!([1, 3].map(|variant| scenario.effects(outcomes, variant).count()), [1, 0]);
     }
 
     #[test]

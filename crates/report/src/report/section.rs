@@ -58,7 +58,8 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
     for (cell, results) in outcomes.iter().enumerate() {
         for (variant, result) in results.iter().enumerate() {
             let of = &scenario.cells[cell];
-            if !(if scenario.is_compared() { of.compares(variant) } else { of.tried[variant] > 0 }) {
+            let counts = if scenario.is_compared() { of.compares(variant) } else { of.tried[variant] > 0 };
+            if !(counts && scenario.has(outcomes, cell)) {
                 continue;
             }
             all += 1;

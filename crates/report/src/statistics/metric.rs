@@ -116,6 +116,7 @@ mod tests {
             (rank, says_more, name.to_owned())
         });
         assert_eq!(names, ["mpps", "offered_mpps", "gbit_per_s", "core_gbit_per_s", "generator_limit_mpps"]);
+        assert!(Metric::new("latency_p50_us").order() < Metric::new("latency_max_us").order());
     }
 
     #[test]
