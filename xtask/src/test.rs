@@ -439,7 +439,7 @@ impl Tally {
             self.in_panic = false;
         }
         if self.in_panic && why.len() < MOST_WHY {
-            why.extend(line.chars().take(MOST_WHY));
+            why.extend(line.chars().take(MOST_WHY - why.len()));
             why.push(' ');
         }
     }
