@@ -1,7 +1,9 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown, socketpair,
+};
 use straightline_graph::EpollWaiter;
 use straightline_packet::{Arena, Batch, Reason, Settings, Turn};
 
@@ -131,7 +133,11 @@ impl FakeOpener {
 
     /// Ends the device: its descriptors do not work any more.
     fn break_device(&self) {
-        self.answer.lock().unwrap().peers.clear();
+        for peer in self.answer.lock().unwrap().peers.drain(..) {
+            // A process that another test has just forked may hold the descriptor until it calls
+            // exec, so that closing it would not end the connection at once.
+            shutdown(&peer, Shutdown::Both).expect("shutdown");
+        }
     }
 
     /// Returns how often a device was opened, and closed.
