@@ -25,9 +25,7 @@ fn wait_for(interfaces: &mut Interfaces, name: &str, is_right: fn(&Interface) ->
 
 #[test]
 fn an_interface_is_followed_from_its_birth_to_its_end() {
-    if !test_namespace::enter("an_interface_is_followed_from_its_birth_to_its_end") {
-        return;
-    }
+    let Some(_namespace) = test_namespace::enter("an_interface_is_followed_from_its_birth_to_its_end") else { return };
     ip("link add b0 mtu 1400 type bridge");
     let mut interfaces = Interfaces::new().expect("netlink");
     let b0 = found(&mut interfaces, "b0").expect("the dump has it");
@@ -66,9 +64,7 @@ fn an_interface_is_followed_from_its_birth_to_its_end() {
 
 #[test]
 fn lost_messages_are_made_up_for() {
-    if !test_namespace::enter("lost_messages_are_made_up_for") {
-        return;
-    }
+    let Some(_namespace) = test_namespace::enter("lost_messages_are_made_up_for") else { return };
     ip("link add gone type veth peer name stays");
     ip("link add b0 type bridge");
     let mut interfaces = Interfaces::new().expect("netlink");
@@ -92,9 +88,7 @@ fn lost_messages_are_made_up_for() {
 /// The socket is empty after any call that reads it, so each such call notes changes.
 #[test]
 fn a_change_is_noted_by_whichever_call_reads_it() {
-    if !test_namespace::enter("a_change_is_noted_by_whichever_call_reads_it") {
-        return;
-    }
+    let Some(_namespace) = test_namespace::enter("a_change_is_noted_by_whichever_call_reads_it") else { return };
     ip("link add b0 type bridge");
     let mut interfaces = Interfaces::new().expect("netlink");
     let index = found(&mut interfaces, "b0").expect("b0").index;
@@ -114,9 +108,7 @@ fn a_change_is_noted_by_whichever_call_reads_it() {
 
 #[test]
 fn drops_are_counted_at_the_interface() {
-    if !test_namespace::enter("drops_are_counted_at_the_interface") {
-        return;
-    }
+    let Some(_namespace) = test_namespace::enter("drops_are_counted_at_the_interface") else { return };
     let mut interfaces = Interfaces::new().expect("netlink");
     ip("link add v0 type veth peer name v1 mtu 1000");
     ip("address add 10.9.0.1/24 dev v0");

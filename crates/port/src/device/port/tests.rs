@@ -134,8 +134,7 @@ impl FakeOpener {
     /// Ends the device: its descriptors do not work any more.
     fn break_device(&self) {
         for peer in self.answer.lock().unwrap().peers.drain(..) {
-            // A process that another test has just forked may hold the descriptor until it calls
-            // exec, so that closing it would not end the connection at once.
+            // A process that another test has just started may have a copy of the descriptor.
             shutdown(&peer, Shutdown::Both).expect("shutdown");
         }
     }
@@ -443,9 +442,7 @@ fn index(name: &str) -> u32 {
 
 #[test]
 fn a_port_follows_its_interface() {
-    if !test_namespace::enter("a_port_follows_its_interface") {
-        return;
-    }
+    let Some(_namespace) = test_namespace::enter("a_port_follows_its_interface") else { return };
     let mut rig = Rig::new();
     ip("link add eth1 type veth peer name peer");
     rig.opener.answer.lock().unwrap().ifindex = index("eth1");
@@ -514,9 +511,7 @@ fn a_port_follows_its_interface() {
 
 #[test]
 fn only_the_descriptor_tells_that_a_tap_has_gone() {
-    if !test_namespace::enter("only_the_descriptor_tells_that_a_tap_has_gone") {
-        return;
-    }
+    let Some(_namespace) = test_namespace::enter("only_the_descriptor_tells_that_a_tap_has_gone") else { return };
     let mut rig = Rig::new();
     ip("link add sl0 type veth peer name peer");
     ip("link set sl0 up");

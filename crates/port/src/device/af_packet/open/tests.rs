@@ -14,9 +14,7 @@ fn assert_error(interface: &str, cause: OpenCause, words: &str) {
 
 #[test]
 fn an_interface_is_opened_by_as_many_sockets_as_wanted() {
-    if !enter("an_interface_is_opened_by_as_many_sockets_as_wanted") {
-        return;
-    }
+    let Some(_namespace) = enter("an_interface_is_opened_by_as_many_sockets_as_wanted") else { return };
     ip("link add va0 mtu 9000 type veth peer name va1");
     ip("link set va0 address 02:00:00:00:00:07 up");
     // Two ports may have several sockets each: their groups differ.
@@ -33,9 +31,7 @@ fn an_interface_is_opened_by_as_many_sockets_as_wanted() {
 
 #[test]
 fn interfaces_that_cannot_be_used_are_named_with_the_remedy() {
-    if !enter("interfaces_that_cannot_be_used_are_named_with_the_remedy") {
-        return;
-    }
+    let Some(_namespace) = enter("interfaces_that_cannot_be_used_are_named_with_the_remedy") else { return };
     ip("link add va0 type veth peer name va1");
     ip("link set lo up");
     assert_error("va9", OpenCause::Missing, "interface va9 does not exist; `ip link` shows");

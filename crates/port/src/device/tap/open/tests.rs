@@ -37,9 +37,7 @@ fn persistent(name: &str, several: bool) -> Queue {
 
 #[test]
 fn a_new_tap_is_set_up_and_goes_with_its_descriptors() {
-    if !enter("a_new_tap_is_set_up_and_goes_with_its_descriptors") {
-        return;
-    }
+    let Some(_namespace) = enter("a_new_tap_is_set_up_and_goes_with_its_descriptors") else { return };
     let interfaces = Interfaces::new().expect("a socket");
     let wanted = TapRequest { queues: 4, mtu: 9000, mac: Some([2, 0, 0, 0, 0, 7]), ..request("sl0") };
     let opened = open(&wanted).expect("a tap");
@@ -58,9 +56,7 @@ fn a_new_tap_is_set_up_and_goes_with_its_descriptors() {
 /// Another interface that gets the name of a tap is left alone.
 #[test]
 fn a_tap_that_was_renamed_is_set_up_itself() {
-    if !enter("a_tap_that_was_renamed_is_set_up_itself") {
-        return;
-    }
+    let Some(_namespace) = enter("a_tap_that_was_renamed_is_set_up_itself") else { return };
     let interfaces = Interfaces::new().expect("a socket");
     let queue = Queue::open(Path::new(tun::DEVICE), "sl0", false).expect("a tap");
     assert_eq!(queue.name().as_deref(), Ok("sl0"));
@@ -77,9 +73,7 @@ fn a_tap_that_was_renamed_is_set_up_itself() {
 
 #[test]
 fn offloads_that_are_off_are_not_offered() {
-    if !enter("offloads_that_are_off_are_not_offered") {
-        return;
-    }
+    let Some(_namespace) = enter("offloads_that_are_off_are_not_offered") else { return };
     let flags_of = |csum, tso, uso| {
         let offloads = TapOffloads { csum, tso, uso };
         open(&TapRequest { offloads, ..request("sl0") }).expect("a tap").facts.features
@@ -91,9 +85,7 @@ fn offloads_that_are_off_are_not_offered() {
 
 #[test]
 fn a_persistent_tap_stays_and_is_used_again() {
-    if !enter("a_persistent_tap_stays_and_is_used_again") {
-        return;
-    }
+    let Some(_namespace) = enter("a_persistent_tap_stays_and_is_used_again") else { return };
     let interfaces = Interfaces::new().expect("a socket");
     let first = open(&TapRequest { persist: true, ..request("sl0") }).expect("a tap").facts;
     assert_eq!(interfaces.index("sl0"), Ok(Some(first.ifindex)));
@@ -106,9 +98,7 @@ fn a_persistent_tap_stays_and_is_used_again() {
 
 #[test]
 fn a_tap_of_several_queues_serves_one() {
-    if !enter("a_tap_of_several_queues_serves_one") {
-        return;
-    }
+    let Some(_namespace) = enter("a_tap_of_several_queues_serves_one") else { return };
     drop(persistent("sl0", true));
     assert_eq!(open(&request("sl0")).expect("the tap").fds.len(), 1);
     assert_eq!(open(&TapRequest { queues: 3, ..request("sl0") }).expect("the tap").fds.len(), 3);
@@ -116,9 +106,7 @@ fn a_tap_of_several_queues_serves_one() {
 
 #[test]
 fn a_bridge_gets_the_tap_each_time_it_is_made() {
-    if !enter("a_bridge_gets_the_tap_each_time_it_is_made") {
-        return;
-    }
+    let Some(_namespace) = enter("a_bridge_gets_the_tap_each_time_it_is_made") else { return };
     let interfaces = Interfaces::new().expect("a socket");
     let wanted = TapRequest { bridge: Some("br0".to_owned()), ..request("sl0") };
     assert_error(&error(&wanted), OpenCause::Missing, &["bridge br0 does not exist", "ip link add br0 type bridge"]);
@@ -139,9 +127,7 @@ fn a_bridge_gets_the_tap_each_time_it_is_made() {
 
 #[test]
 fn taps_that_cannot_be_used_are_named_with_the_remedy() {
-    if !enter("taps_that_cannot_be_used_are_named_with_the_remedy") {
-        return;
-    }
+    let Some(_namespace) = enter("taps_that_cannot_be_used_are_named_with_the_remedy") else { return };
     let two = TapRequest { queues: 2, ..request("sl0") };
     let held = persistent("sl0", false);
     assert_error(&error(&request("sl0")), OpenCause::Busy, &["another program uses it"]);
@@ -176,9 +162,7 @@ fn without_privileges<T: Send>(f: impl FnOnce() -> T + Send) -> T {
 
 #[test]
 fn missing_privileges_are_named() {
-    if !enter("missing_privileges_are_named") {
-        return;
-    }
+    let Some(_namespace) = enter("missing_privileges_are_named") else { return };
     let denied = without_privileges(|| error(&request("sl0")));
     assert_error(&denied, OpenCause::Denied, &["CAP_NET_ADMIN", "ip tuntap add dev sl0 mode tap user"]);
     let theirs = persistent("sl1", false);
