@@ -77,6 +77,17 @@ struct Taken {
     bytes: u32,
 }
 
+impl Taken {
+    /// Returns the second word of the used descriptor, at a position with this wrap counter.
+    #[inline(always)]
+    fn used(self, wrap: bool) -> u64 {
+        // Cites packed-2.8.1-5, packed-2.8.3-2.
+        let flags = if wrap { AVAIL | USED } else { 0 } | if self.bytes > 0 { WRITE } else { 0 };
+        // Cites packed-2.8.4-1, packed-2.8.13-1.
+        (u64::from(self.bytes) | u64::from(self.id) << 32 | u64::from(flags) << 48).to_le()
+    }
+}
+
 /// The device half of a packed ring.
 #[derive(Debug)]
 pub struct PackedDevice {
@@ -246,6 +257,48 @@ impl PackedDevice {
         }
     }
 
+    /// Writes the used descriptors of the `n` chains before `end`, each of one descriptor, from the
+    /// last to the first. Behind the last one in `taken` is `next`.
+    #[inline]
+    fn use_singles(&self, end: RingPosition, next: usize, n: u16) {
+        let cells = self.parts.desc.cells64();
+        let mut end = end;
+        let mut next = next;
+        let mut left = usize::from(n);
+        // In most cases once: neither table begins anew within the chains.
+        while left > 0 {
+            next = if next == 0 { self.taken.len() } else { next };
+            let last = end.minus(1, self.size);
+            let behind = usize::from(last.at) + 1;
+            let run = left.min(next).min(behind);
+            let words = &cells[2 * (behind - run)..2 * behind];
+            for (taken, words) in self.taken[next - run..next].iter().zip(words.chunks_exact(2)).rev() {
+                fail::hit("packed-element");
+                words[1].store(taken.used(last.wrap), Ordering::Release);
+            }
+            left -= run;
+            next -= run;
+            end = RingPosition { at: last.at + 1 - run.saturating_as::<u16>(), wrap: last.wrap };
+        }
+    }
+
+    /// As [`Self::use_singles`], for chains of any number of descriptors.
+    fn use_chains(&self, end: RingPosition, next: usize, n: u16) {
+        let cells = self.parts.desc.cells64();
+        let mut position = end;
+        let mut at = next;
+        for _ in 0..n {
+            at = if at == 0 { self.taken.len() } else { at } - 1;
+            let taken = self.taken[at];
+            position = position.minus(taken.span, self.size);
+            if taken.span > 1 {
+                self.mark_skipped(position, taken.span);
+            }
+            fail::hit("packed-element");
+            cells[usize::from(position.at) * 2 + 1].store(taken.used(position.wrap), Ordering::Release);
+        }
+    }
+
     /// Marks the device event suppression in the dirty log.
     fn mark_suppression(&self) {
         if let Some(log) = &self.log {
@@ -343,11 +396,7 @@ impl PackedDevice {
     /// goes into `next`.
     #[inline]
     fn read(&self, position: RingPosition, tail: u64) -> Descriptor {
-        // Cites packed-2.8.13-1.
-        let [a, b, c, d, id @ .., _, _] = tail.to_le_bytes();
-        let addr = self.parts.desc.read_u64(usize::from(position.at) * layout::DESCRIPTOR);
-        let len = u32::from_le_bytes([a, b, c, d]);
-        Descriptor { addr, len, flags: flags_of(tail), next: u16::from_le_bytes(id) }
+        descriptor(self.parts.desc.read_u64(usize::from(position.at) * layout::DESCRIPTOR), tail)
     }
 }
 
@@ -363,53 +412,60 @@ impl Device for PackedDevice {
         // chains are not free.
         let mut free = self.size - self.spans;
         let mut found = 0;
-        let mut ahead = None;
-        // Fast path: a cache line of four descriptors at a time, while all of them are available
-        // chains of one. One comparison checks the flags of all four.
-        let expected = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
-        while let Some(four) = into.get_mut(found..found + 4)
-            && free >= 4
-            && position.at.is_multiple_of(4)
-            && position.at + 4 <= self.size
-        {
-            let at = usize::from(position.at) * layout::DESCRIPTOR;
-            // Acquire: as in `tail`.
-            let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
-            let expected = if position.wrap { expected.0 } else { expected.1 };
-            // Cites packed-2.8.15-3.
-            if tails.iter().fold(0, |differences, tail| differences | (tail ^ expected)) & SINGLE != 0 {
-                ahead = Some((position.at, tails));
-                break;
+        loop {
+            let mut ahead = None;
+            // Fast path: a cache line of four descriptors at a time, while all of them are available
+            // chains of one. One comparison checks the flags of all four.
+            let expected = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
+            while let Some(four) = into.get_mut(found..found + 4)
+                && free >= 4
+                && position.at.is_multiple_of(4)
+                && position.at + 4 <= self.size
+            {
+                let at = usize::from(position.at) * layout::DESCRIPTOR;
+                // Acquire: as in `tail`.
+                let tails = self.parts.desc.acquire_seconds(at);
+                let expected = if position.wrap { expected.0 } else { expected.1 };
+                // Cites packed-2.8.15-3.
+                if tails.iter().fold(0, |differences, tail| differences | (tail ^ expected)) & SINGLE != 0 {
+                    ahead = Some((position.at, tails));
+                    break;
+                }
+                for ((first, tail), addr) in four.iter_mut().zip(tails).zip(self.parts.desc.read_firsts(at)) {
+                    let desc = descriptor(addr, tail);
+                    *first = First { head: desc.next, desc, span: 1, following: 0 };
+                }
+                found += 4;
+                free -= 4;
+                position = position.plus(4, self.size);
             }
-            for ((i, first), tail) in (0..).zip(four).zip(tails) {
-                let desc = self.read(RingPosition { at: position.at + i, wrap: position.wrap }, tail);
+            self.known = self.size - self.spans - free;
+            // One chain at a time, up to the next line.
+            loop {
+                let Some(first) = into.get_mut(found) else { return Ok(found) };
+                if free == 0 {
+                    return Ok(found);
+                }
+                let tail = self.tail_ahead(position, ahead);
+                let flags = flags_of(tail);
+                // Cites packed-2.8.15-3.
+                if !is_available(flags, position.wrap) {
+                    return Ok(found);
+                }
+                let desc = self.read(position, tail);
                 *first = First { head: desc.next, desc, span: 1, following: 0 };
+                if flags & NEXT != 0 {
+                    self.follow(first, position, free, ahead)?;
+                }
+                found += 1;
+                free -= first.span;
+                self.known += first.span;
+                position = position.plus(first.span, self.size);
+                if position.at.is_multiple_of(4) {
+                    break;
+                }
             }
-            found += 4;
-            free -= 4;
-            position = position.plus(4, self.size);
         }
-        self.known = self.size - self.spans - free;
-        for (found, first) in into.iter_mut().enumerate().skip(found) {
-            if free == 0 {
-                return Ok(found);
-            }
-            let tail = self.tail_ahead(position, ahead);
-            let flags = flags_of(tail);
-            // Cites packed-2.8.15-3.
-            if !is_available(flags, position.wrap) {
-                return Ok(found);
-            }
-            let desc = self.read(position, tail);
-            *first = First { head: desc.next, desc, span: 1, following: 0 };
-            if flags & NEXT != 0 {
-                self.follow(first, position, free, ahead)?;
-            }
-            free -= first.span;
-            self.known += first.span;
-            position = position.plus(first.span, self.size);
-        }
-        Ok(into.len())
     }
 
     #[inline]
@@ -516,27 +572,10 @@ impl Device for PackedDevice {
         if let Some(inflight) = &self.inflight {
             inflight.begin_batch(end.bits());
         }
-        let cells = self.parts.desc.cells64();
-        let mut position = end;
-        let mut at = next_taken;
-        // Cites packed-2.8.9-1, packed-2.8.12-3.
-        for _ in 0..n {
-            at = if at == 0 { self.taken.len() } else { at } - 1;
-            let Taken { id, span, bytes } = self.taken[at];
-            position = position.minus(span, self.size);
-            if span > 1 {
-                self.mark_skipped(position, span);
-            }
-            fail::hit("packed-element");
-            // Cites packed-2.8.1-5, packed-2.8.3-2.
-            let flags = if position.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
-            // Cites packed-2.8.4-1, packed-2.8.13-1.
-            let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
-            // Release: all bytes copied into or out of the buffers, and all used descriptors behind
-            // this one, are visible before it. The last store is the first descriptor's flags, so
-            // with it the driver sees all (2.8.22).
-            // Cites packed-2.8.15-4.
-            cells[usize::from(position.at) * 2 + 1].store(element.to_le(), Ordering::Release);
+        if spans == n {
+            self.use_singles(end, next_taken, n);
+        } else {
+            self.use_chains(end, next_taken, n);
         }
         fail::hit("packed-published");
         if let Some(log) = &self.log {
@@ -572,6 +611,15 @@ impl Device for PackedDevice {
     fn is_all_taken(&self) -> bool {
         self.spans == self.size
     }
+}
+
+/// Returns the descriptor of these two words. The id goes into `next`.
+#[inline]
+fn descriptor(addr: u64, tail: u64) -> Descriptor {
+    // Cites packed-2.8.13-1.
+    let [a, b, c, d, id @ .., _, _] = tail.to_le_bytes();
+    let len = u32::from_le_bytes([a, b, c, d]);
+    Descriptor { addr, len, flags: flags_of(tail), next: u16::from_le_bytes(id) }
 }
 
 #[inline]
