@@ -42,7 +42,7 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => copy_avx2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(_) | Level::MovsbLong(_) => others::movsb_long(dst, src, len),
+            Level::Avx512(_) | Level::MovsbLong(_) => copy_movsb_long(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512Copies(_) => copy_avx512(dst, src, len),
             #[cfg(target_arch = "aarch64")]
@@ -52,7 +52,7 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             #[cfg(target_arch = "x86_64")]
             Level::Movsb => others::movsb(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Unaligned(_) => others::unaligned(dst, src, len),
+            Level::Unaligned(_) => copy_unaligned(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Streaming(_) => {
                 others::streaming(dst, src, len);
@@ -216,6 +216,22 @@ pub(crate) unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the pointers are the caller's promise. If bytes change during the call, each
     // instruction of `memmove` loads some value. `memmove` takes no decision by these values.
     unsafe { memmove(dst.cast(), src.cast(), len) };
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn copy_movsb_long(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the instruction set is enabled in this function; the pointers are the caller's promise.
+    unsafe { others::movsb_long(dst, src, len) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn copy_unaligned(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: as above.
+    unsafe { others::unaligned(dst, src, len) }
 }
 
 /// Defines the kernels of one instruction set.

@@ -64,9 +64,9 @@ pub(crate) unsafe fn bytes(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Callers are compiled for AVX2, here and below: a call would cost as much as a short copy.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "avx2")]
+#[inline(always)]
 pub(crate) unsafe fn movsb_long(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promise, for either copy.
     unsafe {
@@ -79,8 +79,7 @@ pub(crate) unsafe fn movsb_long(dst: *mut u8, src: *const u8, len: usize) {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "avx2")]
+#[inline(always)]
 pub(crate) unsafe fn unaligned(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promise, for either copy.
     unsafe {

@@ -85,7 +85,7 @@ impl GuestMemory {
 
     /// Translates `len` bytes from `addr`, if they lie in one region. `hint` remembers the region
     /// of the last hit.
-    #[inline]
+    #[inline(always)]
     pub fn segment(&self, addr: u64, len: u32, hint: &mut usize) -> Option<MemorySegment<'_>> {
         if let Some(window) = self.windows.get(*hint)
             && let Some(found) = window.segment(addr, len)
@@ -143,7 +143,7 @@ impl GuestMemory {
 }
 
 impl Window {
-    #[inline]
+    #[inline(always)]
     fn segment<'m>(&self, addr: u64, len: u32) -> Option<MemorySegment<'m>> {
         let offset = addr.wrapping_sub(self.start);
         // Neither comparison can overflow: the offset is inside, and the length fits behind it.
