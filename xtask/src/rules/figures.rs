@@ -130,7 +130,9 @@ fn front_matter(text: &str) -> Result<FrontMatter, String> {
     let block = block.replace("\n ", " ");
     let value = |key: &str| {
         let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        line.map(|value| value.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>())
+        line.map(|value| {
+            value.split([' ', ',', ';']).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        })
     };
     let words = value(COMMIT).ok_or_else(|| format!("its front matter has no `{COMMIT}`: {example}"))?;
     if words.first().is_some_and(|first| first == "none") {
@@ -169,6 +171,8 @@ mod tests {
         let read = |front: &str| front_matter(&page(front)["docs/benchmarks/a.md"]);
         let both = read("figures of commit: 0123456 and abcdef89, or earlier\nmeasured code: a/b,\n  c");
         assert_eq!(both, Ok(FrontMatter { commits: words(&["0123456", "abcdef89"]), code: words(&["a/b", "c"]) }));
+        let both = read("figures of commit: 0123456; older tables abcdef89\nmeasured code: a").map(|page| page.commits);
+        assert_eq!(both, Ok(words(&["0123456", "abcdef89"])));
         assert_eq!(read("figures of commit: none, an index"), Ok(FrontMatter::default()));
         for (front, why) in [
             ("title: a", "no `figures of commit`"),
