@@ -140,36 +140,30 @@ impl Area {
     /// Reads the second number of each of the four pairs at `offset`, as [`Self::acquire_u64`] does.
     #[inline(always)]
     pub fn acquire_seconds(&self, offset: usize) -> [u64; 4] {
-        let words = self.words(offset);
-        let load = |at: usize| {
-            let value = u64::from_le(words[at].load(Ordering::Acquire));
-            #[cfg(feature = "memory-double")]
-            self.loaded(offset + 8 * at, 8);
-            value
-        };
-        [load(1), load(3), load(5), load(7)]
+        self.of_pairs::<1>(offset, Ordering::Acquire)
     }
 
     /// Reads the first number of each of the four pairs at `offset`, as [`Self::read_u64`] does.
     #[inline(always)]
     pub fn read_firsts(&self, offset: usize) -> [u64; 4] {
-        let words = self.words(offset);
-        let load = |at: usize| {
-            let value = u64::from_le(words[at].load(Ordering::Relaxed));
-            #[cfg(feature = "memory-double")]
-            self.loaded(offset + 8 * at, 8);
-            value
-        };
-        [load(0), load(2), load(4), load(6)]
+        self.of_pairs::<0>(offset, Ordering::Relaxed)
     }
 
-    /// Returns the four pairs of numbers at `offset`.
+    /// Reads number `AT` of each of the four pairs at `offset`, each by one load.
     #[inline(always)]
-    fn words(&self, offset: usize) -> &[AtomicU64; 8] {
+    fn of_pairs<const AT: usize>(&self, offset: usize, order: Ordering) -> [u64; 4] {
         assert!(offset < self.len && 64 <= self.len - offset && offset.is_multiple_of(8) && 8 <= self.align);
         // SAFETY: all numbers are in bounds, and aligned since both the area's start and the
         // offset are. Atomics may be shared with other writers of the memory.
-        unsafe { &*self.at.add(offset).cast() }
+        let pairs: &[[AtomicU64; 2]; 4] = unsafe { &*self.at.add(offset).cast() };
+        let load = |pair: usize| {
+            let value = u64::from_le(pairs[pair][AT].load(order));
+            #[cfg(feature = "memory-double")]
+            self.loaded(offset + 16 * pair + 8 * AT, 8);
+            value
+        };
+        // `map` is not always inlined.
+        [load(0), load(1), load(2), load(3)]
     }
 
     /// Lets a double of guest memory change the bytes that were just read.

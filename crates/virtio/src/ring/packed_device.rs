@@ -257,8 +257,8 @@ impl PackedDevice {
         }
     }
 
-    /// Writes the used descriptors of the `n` chains before `end`, each of one descriptor, from the
-    /// last to the first. Behind the last one in `taken` is `next`.
+    /// Writes the used descriptors of `n` taken chains of one descriptor each, from the last to the
+    /// first. They end before the position `end`, and before `next` in `taken`.
     #[inline]
     fn use_singles(&self, end: RingPosition, next: usize, n: u16) {
         let cells = self.parts.desc.cells64();
@@ -272,8 +272,13 @@ impl PackedDevice {
             let behind = usize::from(last.at) + 1;
             let run = left.min(next).min(behind);
             let words = &cells[2 * (behind - run)..2 * behind];
+            // Cites packed-2.8.9-1, packed-2.8.12-3.
             for (taken, words) in self.taken[next - run..next].iter().zip(words.chunks_exact(2)).rev() {
                 fail::hit("packed-element");
+                // Release: all bytes copied into or out of the buffers, and all used descriptors behind
+                // this one, are visible before it. The last store is the first descriptor's flags, so
+                // with it the driver sees all (2.8.22).
+                // Cites packed-2.8.15-4.
                 words[1].store(taken.used(last.wrap), Ordering::Release);
             }
             left -= run;
@@ -295,6 +300,8 @@ impl PackedDevice {
                 self.mark_skipped(position, taken.span);
             }
             fail::hit("packed-element");
+            // Release: as above.
+            // Cites packed-2.8.9-1, packed-2.8.12-3, packed-2.8.15-4.
             cells[usize::from(position.at) * 2 + 1].store(taken.used(position.wrap), Ordering::Release);
         }
     }
@@ -412,11 +419,11 @@ impl Device for PackedDevice {
         // chains are not free.
         let mut free = self.size - self.spans;
         let mut found = 0;
+        let mut ahead = None;
+        let expected = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
         loop {
-            let mut ahead = None;
             // Fast path: a cache line of four descriptors at a time, while all of them are available
             // chains of one. One comparison checks the flags of all four.
-            let expected = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
             while let Some(four) = into.get_mut(found..found + 4)
                 && free >= 4
                 && position.at.is_multiple_of(4)
@@ -440,31 +447,25 @@ impl Device for PackedDevice {
                 position = position.plus(4, self.size);
             }
             self.known = self.size - self.spans - free;
-            // One chain at a time, up to the next line.
-            loop {
-                let Some(first) = into.get_mut(found) else { return Ok(found) };
-                if free == 0 {
-                    return Ok(found);
-                }
-                let tail = self.tail_ahead(position, ahead);
-                let flags = flags_of(tail);
-                // Cites packed-2.8.15-3.
-                if !is_available(flags, position.wrap) {
-                    return Ok(found);
-                }
-                let desc = self.read(position, tail);
-                *first = First { head: desc.next, desc, span: 1, following: 0 };
-                if flags & NEXT != 0 {
-                    self.follow(first, position, free, ahead)?;
-                }
-                found += 1;
-                free -= first.span;
-                self.known += first.span;
-                position = position.plus(first.span, self.size);
-                if position.at.is_multiple_of(4) {
-                    break;
-                }
+            // One chain, of any length and at any place in its line.
+            let Some(first) = into.get_mut(found) else { return Ok(found) };
+            if free == 0 {
+                return Ok(found);
             }
+            let tail = self.tail_ahead(position, ahead);
+            let flags = flags_of(tail);
+            // Cites packed-2.8.15-3.
+            if !is_available(flags, position.wrap) {
+                return Ok(found);
+            }
+            let desc = self.read(position, tail);
+            *first = First { head: desc.next, desc, span: 1, following: 0 };
+            if flags & NEXT != 0 {
+                self.follow(first, position, free, ahead)?;
+            }
+            found += 1;
+            free -= first.span;
+            position = position.plus(first.span, self.size);
         }
     }
 
