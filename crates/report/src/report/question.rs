@@ -76,10 +76,11 @@ const QUESTIONS: [Question; 11] = [
     Question {
         experiment: "touch",
         metric: "switch_cycles_per_packet",
-        text: "What does it cost the switch that its guest reads or edits packets, on this CPU or on another?",
-        names: "The guest touches nothing (none), reads the headers, reads all, or edits all. Core: the CPU of the guest is \
-                that of the switch (same) or another one. Load one-way: one port sends and the other receives. loop: \
-                the guest returns what it receives. Ring: its entries. Under way: packets in each direction.",
+        text: "What does a packet cost the switch if the guest reads or edits it, on this CPU or on another?",
+        names: "none: the guest touches nothing. Otherwise it reads the headers, reads all bytes, or edits all. Core: the \
+                guest has the CPU of the switch (same), or another one. Load one-way: one port sends and the other \
+                receives. Load loop: the guest returns what it receives. Ring: the number of its entries. Under way: \
+                the number of packets in each direction.",
     },
     Question {
         experiment: "tunnel",
