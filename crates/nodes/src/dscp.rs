@@ -1,83 +1,8 @@
 //! Marking: sets the class of service of IP packets (RFC 2474).
 
-use std::fmt;
-use std::str::FromStr;
-
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets};
-use straightline_wire::{EtherType, ipv4, ipv6, vlan};
-
-/// A differentiated services code point, 0 to 63.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dscp(u8);
-
-impl Dscp {
-    /// The largest code point.
-    pub const MAX: u8 = 63;
-
-    /// The names in the registry of IANA: RFC 2474, 2597, 3246, 5865 and 8622.
-    pub const NAMES: [(&str, u8); 23] = [
-        ("cs0", 0),
-        ("le", 1),
-        ("cs1", 8),
-        ("af11", 10),
-        ("af12", 12),
-        ("af13", 14),
-        ("cs2", 16),
-        ("af21", 18),
-        ("af22", 20),
-        ("af23", 22),
-        ("cs3", 24),
-        ("af31", 26),
-        ("af32", 28),
-        ("af33", 30),
-        ("cs4", 32),
-        ("af41", 34),
-        ("af42", 36),
-        ("af43", 38),
-        ("cs5", 40),
-        ("voice-admit", 44),
-        ("ef", 46),
-        ("cs6", 48),
-        ("cs7", 56),
-    ];
-
-    /// Returns a code point. `None` above [`Self::MAX`].
-    #[must_use]
-    pub fn new(number: u8) -> Option<Self> {
-        (number <= Self::MAX).then_some(Dscp(number))
-    }
-
-    /// Returns the number.
-    #[must_use]
-    pub fn get(self) -> u8 {
-        self.0
-    }
-
-    /// Returns a type of service, or a traffic class, with this code point. Its ECN bits stay.
-    #[must_use]
-    fn put(self, class: u8) -> u8 {
-        self.0 << 2 | class & 3
-    }
-}
-
-impl FromStr for Dscp {
-    type Err = ();
-
-    /// Reads a name.
-    fn from_str(name: &str) -> Result<Self, ()> {
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| Dscp(*number)).ok_or(())
-    }
-}
-
-impl fmt::Display for Dscp {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Self::NAMES.iter().find(|(_, number)| *number == self.0) {
-            Some((name, _)) => to.write_str(name),
-            None => write!(to, "{}", self.0),
-        }
-    }
-}
+use straightline_wire::{Dscp, EtherType, ipv4, ipv6, vlan};
 
 /// A node that marks each IPv4 and IPv6 packet with a code point, behind up to two VLAN tags. Other
 /// packets, and bits of congestion (ECN), stay as they are. It has one edge.
@@ -190,13 +115,13 @@ mod tests {
                 *kind = 0x90;
             }
             let before = bytes.clone();
-            mark(&mut bytes, Dscp(46));
+            mark(&mut bytes, Dscp::new(46).unwrap());
             prop_assert_eq!(&bytes, &before);
             // A header that is cut off.
             let mut short = frame([None, None], cut % 2 == 0, 0);
             short.truncate(cut.min(if cut % 2 == 0 { 53 } else { 33 }));
             let before = short.clone();
-            mark(&mut short, Dscp(46));
+            mark(&mut short, Dscp::new(46).unwrap());
             prop_assert_eq!(short, before);
         }
     }
@@ -205,7 +130,7 @@ mod tests {
     fn a_wrong_checksum_stays_wrong() {
         let mut wrong = frame([None, None], false, 0);
         wrong[24] ^= 1;
-        mark(&mut wrong, Dscp(46));
+        mark(&mut wrong, Dscp::new(46).unwrap());
         let mut right = frame([None, None], false, 46 << 2);
         assert!(!ipv4::Header::new_checked(&wrong[14..]).unwrap().checksum_ok());
         wrong[24] = right[24];
@@ -213,21 +138,7 @@ mod tests {
         assert_eq!(wrong, right);
         right[14] = 0x55;
         let before = right.clone();
-        mark(&mut right, Dscp(0));
+        mark(&mut right, Dscp::new(0).unwrap());
         assert_eq!(right, before, "another version");
-    }
-
-    #[test]
-    fn names_are_those_of_the_registry() {
-        for (name, number) in Dscp::NAMES {
-            assert_eq!(name.parse(), Ok(Dscp(number)));
-            assert_eq!(Dscp(number).to_string(), name);
-        }
-        // Assured forwarding: class times 8 and drop precedence times 2 (RFC 2597, 6).
-        for (class, precedence) in (1..=4).flat_map(|class| (1..=3).map(move |precedence| (class, precedence))) {
-            assert_eq!(format!("af{class}{precedence}").parse(), Ok(Dscp(8 * class + 2 * precedence)));
-        }
-        assert_eq!(Dscp(3).to_string(), "3");
-        assert!("af44".parse::<Dscp>().is_err() && Dscp::new(64).is_none());
     }
 }

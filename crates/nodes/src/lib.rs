@@ -53,7 +53,7 @@ pub use bridge::{
     Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, SnoopingTable,
     StormLimits, TagForm, VlanRole,
 };
-pub use dscp::{Dscp, SetDscp};
+pub use dscp::SetDscp;
 pub use firewall::{Decided, Firewall, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
 pub use flows::{
     FlowCompiler, FlowConnections, FlowControl, FlowCounters, FlowMeters, FlowPorts, FlowProgram, FlowSettings,

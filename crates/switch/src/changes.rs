@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use straightline_nodes::Dscp;
+use straightline_wire::Dscp;
 
 use crate::api::{Change, ChangeKind, Changed};
 use crate::config::{BridgeConfig, Config, PatchConfig, PortConfig, PortRate, note, rate_text};

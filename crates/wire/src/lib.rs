@@ -42,6 +42,7 @@ pub mod checksum;
 pub mod crc32c;
 pub mod dhcp;
 pub mod dhcpv6;
+mod dscp;
 pub mod ecn;
 mod error;
 pub mod ethernet;
@@ -75,6 +76,7 @@ pub mod vlan;
 pub mod vxlan;
 pub mod vxlan_gpe;
 
+pub use dscp::Dscp;
 pub use error::WireError;
 pub use ethernet::{EtherType, MacAddr};
 pub use flow::{PlainFlow, flow_hash, flow_hash_of, plain_flow};

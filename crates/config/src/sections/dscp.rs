@@ -1,6 +1,6 @@
 //! Reads `dscp` of a port.
 
-use straightline_nodes::Dscp;
+use straightline_wire::Dscp;
 use toml::Spanned;
 use toml::de::DeValue;
 

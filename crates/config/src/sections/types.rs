@@ -11,10 +11,10 @@ use straightline_api::{Joined, JoinedKind, Port};
 use straightline_firewall::{Definitions, Group, PortGroups, Prefix, Set};
 use straightline_flow::Meter;
 use straightline_graph::{OWN_MODE, Permissions, RateLimits};
-use straightline_nodes::{Dscp, IpPrefix, MacPrefix, PortRules, PortVlans};
+use straightline_nodes::{IpPrefix, MacPrefix, PortRules, PortVlans};
 use straightline_packet::Level;
 use straightline_underlay::{Address, PathMtuErrors};
-use straightline_wire::VlanId;
+use straightline_wire::{Dscp, VlanId};
 
 use crate::{Mac, Needs, NodeConfig, PortKind, PortList, VhostUserConfig, capabilities_needed};
 

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use straightline_graph::RateLimits;
-use straightline_nodes::{BindingPort, BindingSettings, BridgePort, BridgeRules, Dscp, MacPrefix, PortVlans};
+use straightline_nodes::{BindingPort, BindingSettings, BridgePort, BridgeRules, MacPrefix, PortVlans};
 use straightline_packet::PortIndex;
-use straightline_wire::{MacAddr, VlanId};
+use straightline_wire::{Dscp, MacAddr, VlanId};
 
 use super::{ForwardingDomain, Plan, PortPlan};
 use crate::config::{

@@ -2,12 +2,11 @@
 
 use straightline_config::{Config, PortRules, PortVlans};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_nodes::Dscp;
 use straightline_testing::packets::{Kind, check, finish, partial, segmented};
 use straightline_testing::{Rig, bridge, frame, mac, noise, patch, rig, take};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
-use straightline_wire::{VlanId, ipv4, ipv6};
+use straightline_wire::{Dscp, VlanId, ipv4, ipv6};
 
 const MARK: u8 = 46;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use straightline_api::Changed;
 use straightline_config::Group;
-use straightline_nodes::Dscp;
+use straightline_wire::Dscp;
 
 use super::*;
 

@@ -1,8 +1,7 @@
 //! Descriptions of domains: each key that a graph depends on changes the description of its domain,
 //! and of no other domain.
 
-use straightline_nodes::Dscp;
-use straightline_wire::VlanId;
+use straightline_wire::{Dscp, VlanId};
 
 use super::*;
 use crate::config::{FlowsConfig, IpPrefix, Mac, Network, PortVlans, StaticEntry};
