@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::{EtherType, ipv4, ipv6, vlan};
+
 /// A differentiated services code point, 0 to 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dscp(u8);
@@ -76,6 +78,56 @@ impl fmt::Display for Dscp {
     }
 }
 
+/// Returns the code point of an IPv4 or IPv6 packet in a frame that begins with `head`, behind up to two
+/// VLAN tags. `None` for other frames, and where the header is cut off.
+#[inline]
+#[must_use]
+pub fn dscp_of(head: &[u8]) -> Option<Dscp> {
+    let tags = vlan::skip(head).ok()?;
+    let packet = head.get(tags.payload..)?;
+    let class = match tags.ether_type {
+        EtherType::IPV4 => ipv4::Header::new_checked(packet).ok()?.tos(),
+        EtherType::IPV6 => ipv6::Header::new_checked(packet).ok()?.traffic_class(),
+        _ => return None,
+    };
+    Some(Dscp(class >> 2))
+}
+
+/// A set of code points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DscpSet(u64);
+
+impl DscpSet {
+    /// Returns whether the code point is in the set.
+    #[inline]
+    #[must_use]
+    pub fn contains(self, dscp: Dscp) -> bool {
+        self.0 >> dscp.0 & 1 != 0
+    }
+
+    /// Returns the code points, in the order of their numbers.
+    pub fn iter(self) -> impl Iterator<Item = Dscp> {
+        (0..=Dscp::MAX).map(Dscp).filter(move |&dscp| self.contains(dscp))
+    }
+}
+
+impl FromIterator<Dscp> for DscpSet {
+    fn from_iter<I: IntoIterator<Item = Dscp>>(dscps: I) -> Self {
+        DscpSet(dscps.into_iter().fold(0, |set, dscp| set | 1 << dscp.0))
+    }
+}
+
+impl fmt::Display for DscpSet {
+    /// Writes the names, such as `ef, cs6`.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, dscp) in self.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(to, "{separator}{dscp}")?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +144,37 @@ mod tests {
         }
         assert_eq!(Dscp(3).to_string(), "3");
         assert!("af44".parse::<Dscp>().is_err() && Dscp::new(64).is_none());
+    }
+
+    #[test]
+    fn a_frame_has_the_code_point_of_its_ip_header() {
+        let ef = [0xb8 | 1, 0xb8 | 2];
+        let v4 = [&[0x45, ef[0], 0, 20][..], &[0; 16]].concat();
+        let v6 = [&[0x60 | ef[1] >> 4, ef[1] << 4][..], &[0; 38]].concat();
+        let vlan = [0x81, 0, 0, 5];
+        let service = [0x88, 0xa8, 0, 6];
+        for (ether_type, packet) in [([8, 0], v4), ([0x86, 0xdd], v6)] {
+            for tags in [vec![], vlan.to_vec(), [service, vlan].concat()] {
+                let frame = [&[2; 12][..], &tags, &ether_type, &packet].concat();
+                assert_eq!(dscp_of(&frame), Dscp::new(46), "{frame:02x?}");
+                for len in 0..frame.len() {
+                    assert_eq!(dscp_of(&frame[..len]), None, "{len} bytes of {frame:02x?}");
+                }
+            }
+            let arp = [&[2; 12][..], &[8, 6], &packet].concat();
+            let three = [&[2; 12][..], &vlan, &vlan, &vlan, &ether_type, &packet].concat();
+            assert_eq!([dscp_of(&arp), dscp_of(&three)], [None; 2]);
+        }
+    }
+
+    #[test]
+    fn a_set_has_the_code_points_it_was_made_of() {
+        let numbers = [0, 46, 48, 63];
+        let set: DscpSet = numbers.into_iter().filter_map(Dscp::new).collect();
+        for dscp in (0..=Dscp::MAX).map(Dscp) {
+            assert_eq!(set.contains(dscp), numbers.contains(&dscp.get()));
+        }
+        assert_eq!(set.to_string(), "cs0, ef, cs6, 63");
+        assert_eq!(DscpSet::default().to_string(), "");
     }
 }

@@ -76,7 +76,7 @@ pub mod vlan;
 pub mod vxlan;
 pub mod vxlan_gpe;
 
-pub use dscp::Dscp;
+pub use dscp::{Dscp, DscpSet, dscp_of};
 pub use error::WireError;
 pub use ethernet::{EtherType, MacAddr};
 pub use flow::{PlainFlow, flow_hash, flow_hash_of, plain_flow};
