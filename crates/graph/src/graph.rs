@@ -22,9 +22,11 @@ pub use forms::Form;
 use forms::FormGroup;
 use inputs::{Input, InputRate, Inputs, sum_of};
 pub use node::{Departs, Next, Node};
+use rates::OutputPolicy;
 use straightline_packet::{
     Batch, InputRules, KeptPackets, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn,
 };
+use straightline_wire::DscpSet;
 
 use crate::clock::{cycles, hertz, in_cycles};
 use crate::shares::{SendCost, TURN_TIME};
@@ -61,8 +63,8 @@ pub(crate) struct Entry {
     form: Option<usize>,
     /// The outputs behind the first of enclosed nodes, the own one first. Empty for others.
     behind: Vec<usize>,
-    /// The rate of an output that is limited.
-    rate: Option<Box<Meter>>,
+    /// What passes of an output's packets, and which of them first. Most outputs have no such policy.
+    policy: Option<Box<OutputPolicy>>,
 }
 
 /// The action of a graph entry on its packets.
@@ -227,7 +229,7 @@ impl Graph {
             is_special: false,
             form: None,
             behind: Vec::new(),
-            rate: None,
+            policy: None,
         });
         self.ready.cover(self.entries.len());
         self.outputs.cover(self.entries.len());
@@ -316,9 +318,23 @@ impl Graph {
     /// # Panics
     /// If `output` is a node.
     pub fn limit_output(&mut self, output: NodeIndex, rate: Meter) {
+        self.policy(output).rate = Some(rate);
+    }
+
+    /// Has an output deliver packets of these classes of service before others, and keep some of its
+    /// port's free buffers for them ([`Port::deliver_sparing`]). It does nothing where packets wait for
+    /// buffers: there none is lost.
+    ///
+    /// # Panics
+    /// If `output` is a node.
+    pub fn expedite(&mut self, output: NodeIndex, classes: DscpSet) {
+        self.policy(output).expedited = classes;
+    }
+
+    fn policy(&mut self, output: NodeIndex) -> &mut OutputPolicy {
         let entry = &mut self.entries[output.0];
-        assert!(!matches!(entry.action, Action::Node(_)), "a node has no rate of its own");
-        entry.rate = Some(Box::new(rate));
+        assert!(!matches!(entry.action, Action::Node(_)), "a node has no policy of an output");
+        entry.policy.get_or_insert_default()
     }
 
     /// Returns the statistics of all inputs, nodes and outputs, in the order in which packets pass
@@ -526,12 +542,15 @@ impl Graph {
         let entry = &mut self.entries[index];
         turn.serve(entry.served);
         let sends = entry.send_cost.map(|_| entry.action.sends(turn, &entry.pending));
-        let beyond = if entry.rate.is_some() { Some(entry.police(turn)) } else { None };
+        let beyond = if entry.policy.is_some() { Some(entry.police(turn)) } else { None };
         // The packets of a copy output that leave their ring, if not all do.
         let mut departing = None;
         match &mut entry.action {
             Action::Node(_) => {}
-            Action::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
+            Action::Output { port, wait } => match &entry.policy {
+                None => port.deliver(turn, &entry.pending, *wait),
+                Some(policy) => policy.deliver(turn, &**port, &entry.pending, *wait),
+            },
             Action::CopyOutput { port } => {
                 departing = turn.departing(&entry.pending);
                 let batch = departing.as_ref().unwrap_or(&entry.pending);

@@ -40,6 +40,7 @@
 pub mod clock;
 mod control;
 mod epoll_waiter;
+mod expedited;
 mod graph;
 mod mailbox;
 mod police;

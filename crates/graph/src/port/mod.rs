@@ -77,6 +77,13 @@ pub trait Port: Send + Sync + fmt::Debug {
     /// dropped.
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool);
 
+    /// Delivers the batch's packets as [`Self::deliver`] does without `wait`, but leaves some of the
+    /// port's free buffers to packets that are delivered before others
+    /// ([`Graph::expedite`](crate::Graph::expedite)). A port that does not know its free buffers uses all.
+    fn deliver_sparing(&self, turn: &mut Turn<'_>, batch: &Batch) {
+        self.deliver(turn, batch, false);
+    }
+
     /// Returns whether the port sends by system calls, so that the graph charges packets for it by
     /// what a send costs.
     fn makes_calls(&self) -> bool {

@@ -101,6 +101,15 @@ impl RateLimits {
     pub fn lets_pass(&self, credit: Cost) -> bool {
         (self.bytes.is_none() || credit.bytes > 0) && (self.packets.is_none() || credit.packets > 0)
     }
+
+    /// Returns whether an expedited packet passes with this credit: the debt is less than a burst.
+    #[must_use]
+    pub fn lends(&self, credit: Cost) -> bool {
+        let is_below = |limit: Option<Limit>, credit: i64| {
+            limit.is_none_or(|limit| credit.saturating_neg() < limit.burst.saturating_as::<i64>())
+        };
+        is_below(self.bytes, credit.bytes) && is_below(self.packets, credit.packets)
+    }
 }
 
 /// The tokens of one limit.

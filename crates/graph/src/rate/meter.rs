@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, Turn};
+use straightline_wire::DscpSet;
 
 use super::bucket::{Cost, RateLimits};
 use super::shared::RateBucket;
-use crate::Counter;
+use crate::{Counter, expedited};
 
 /// Waits of at least this time end at multiples of it, in nanoseconds. So a worker wakes once for all of
 /// its inputs that wait. Long waits end at multiples of an eighth to a sixteenth of their time.
@@ -57,6 +58,8 @@ pub struct Meter {
     mean: i64,
     /// Packets of this turn that have taken tokens.
     taken: Vec<(PacketId, Cost)>,
+    /// The classes of service that pass before others when the meter polices.
+    expedited: DscpSet,
 }
 
 impl Meter {
@@ -75,7 +78,18 @@ impl Meter {
             waits_since: 0,
             mean: 1514,
             taken: Vec::with_capacity(MAX_BATCH),
+            expedited: DscpSet::default(),
         }
+    }
+
+    /// Lets packets of these classes of service pass before others where the meter polices.
+    ///
+    /// They pass without credit, too, until they owe one burst. The others pass again once that debt is
+    /// paid. So they lose nothing while they are within the rate, whatever the others send.
+    #[must_use]
+    pub fn expediting(mut self, classes: DscpSet) -> Self {
+        self.expedited = classes;
+        self
     }
 
     /// Returns the time until which nothing passes, or `None` if the meter does not wait.
@@ -129,13 +143,20 @@ impl Meter {
     /// Splits a batch at the time `now`: takes the tokens of packets that pass, and returns those that
     /// are beyond the rate.
     pub(crate) fn police(&mut self, packets: &Packets<'_>, batch: &mut Batch, now: u64) -> Batch {
+        let (first, rest) = expedited::split(packets, batch, self.expedited);
+        let mut passes = [false; MAX_BATCH];
+        for &id in first.ids() {
+            passes[id.index()] = self.admits(packets, id, now) || self.borrows(packets, id, now);
+        }
+        for &id in rest.ids() {
+            passes[id.index()] = self.admits(packets, id, now);
+        }
         let mut beyond = Batch::new();
         batch.retain(|id| {
-            let passes = self.admits(packets, id, now);
-            if !passes {
+            if !passes[id.index()] {
                 beyond.push(id);
             }
-            passes
+            passes[id.index()]
         });
         // Nothing has waited.
         self.waits_since = 0;
@@ -166,6 +187,17 @@ impl Meter {
         self.credit -= cost;
         self.taken.push((id, cost));
         true
+    }
+
+    /// Takes the tokens of an expedited packet for which there is no credit. Returns false if the debt is
+    /// too large already.
+    fn borrows(&mut self, packets: &Packets<'_>, id: PacketId, now: u64) -> bool {
+        let cost = cost(packets, id);
+        let lends = self.bucket.borrow(self.member, &mut self.credit, cost, now);
+        if lends {
+            self.taken.push((id, cost));
+        }
+        lends
     }
 
     /// Asks for credit. Notes when to ask again if there is none.

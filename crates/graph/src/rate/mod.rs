@@ -19,6 +19,9 @@
 //! An input whose port takes packets back *shapes*: it is not received from until it has credit, and its
 //! packets wait in their ring. All others *police*: they drop packets beyond the rate. For tunnels the node
 //! [`Police`](crate::Police) does it.
+//!
+//! Packets of some classes of service can be *expedited* where a meter polices: they pass first, and without
+//! credit ([`Meter::expediting`]). A ring has one order, so nothing is expedited where a meter shapes.
 
 mod bucket;
 mod meter;

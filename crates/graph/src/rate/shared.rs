@@ -133,6 +133,27 @@ impl RateBucket {
         }
     }
 
+    /// Takes the tokens of a packet at the time `now` without credit for it. Returns false if the member
+    /// owes a burst already.
+    pub(super) fn borrow(&self, member: usize, credit: &mut Cost, cost: Cost, now: u64) -> bool {
+        let mut shared = self.lock();
+        let limits = shared.bucket.limits();
+        // What has come since the member asked pays its debt first.
+        shared.bucket.refill(now);
+        shared.serve(limits);
+        let Some(Some(own)) = shared.members.get_mut(member) else { return false };
+        let credit = if own.state == State::Passes { credit } else { &mut own.credit };
+        let lends = limits.lends(*credit);
+        if lends {
+            *credit -= cost;
+            if own.state == State::Served && !limits.lets_pass(own.credit) {
+                own.state = State::Waits;
+                shared.waiting.push_back(member);
+            }
+        }
+        lends
+    }
+
     /// Returns the tokens of a packet that did not pass.
     pub(super) fn refund(&self, member: usize, credit: &mut Cost, cost: Cost) {
         let mut shared = self.lock();

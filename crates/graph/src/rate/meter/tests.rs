@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use straightline_packet::{Arena, Checksum, Gso, GsoKind, Offload, PortIndex, Rcu, Settings};
+use straightline_wire::Dscp;
 
 use super::*;
-use crate::rate::Limit;
+use crate::rate::{Limit, TokenBucket};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -158,6 +159,62 @@ fn policing_drops_what_is_beyond_the_rate() {
     assert_eq!(meter.stats.waits.get(), 0, "nothing waits");
 }
 
+/// Returns an IPv4 packet of this class of service in a frame of `len` bytes.
+fn of_class(dscp: u8, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    let net = u16::try_from(len - 14).unwrap();
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, dscp << 2]);
+    frame[16..18].copy_from_slice(&net.to_be_bytes());
+    frame
+}
+
+fn expedited() -> DscpSet {
+    Dscp::new(46).into_iter().collect()
+}
+
+/// Polices batches of packets of two classes: at each time, lengths of packets, and whether each is
+/// expedited. Returns for each batch which of them passed.
+fn police(meter: &mut Meter, batches: &[(u64, Vec<(usize, bool)>)]) -> Vec<Vec<bool>> {
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    let mut each = |now: u64, packets: &[(usize, bool)]| {
+        arena.turn(|turn| {
+            let mut batch = Batch::new();
+            for &(len, is_expedited) in packets {
+                let frame = of_class(if is_expedited { 46 } else { 0 }, len);
+                batch.push(turn.accept_owned(PortIndex(0), &frame).unwrap());
+            }
+            let all = batch.clone();
+            let beyond = meter.police(turn.packets(), &mut batch, now);
+            meter.settle_policed(turn, beyond.len());
+            all.ids().iter().map(|id| batch.ids().contains(id)).collect()
+        })
+    };
+    batches.iter().map(|(now, packets)| each(*now, packets)).collect()
+}
+
+#[test]
+fn expedited_packets_pass_before_others_and_others_wait_for_their_debt() {
+    let limits = only_bytes(500_000, 500);
+    let mut meter = meters(limits, 1).remove(0).expediting(expedited());
+    let second_half = |passed: &[bool]| passed[2..].to_vec();
+    let batch = vec![(250, false), (250, false), (250, true), (250, true)];
+    let passed = police(&mut meter, &[(0, batch.clone()), (0, batch.clone()), (0, batch)]);
+    assert_eq!(passed[0], [false, false, true, true], "the burst is for expedited packets");
+    assert_eq!(second_half(&passed[1]), [true, true], "they borrow a burst");
+    assert_eq!(passed[2], [false; 4], "and no more");
+    // A millisecond pays the debt, and one byte more lets another packet pass.
+    let passed = police(&mut meter, &[(SECOND / 1000, vec![(250, false)]), (2 * SECOND / 1000, vec![(250, false)])]);
+    assert_eq!(passed, [[false], [true]]);
+    assert_eq!((meter.stats.bytes.get(), meter.stats.dropped.get()), (1250, 9));
+}
+
+#[test]
+fn nobody_is_expedited_by_a_meter_that_is_not_told_so() {
+    let mut meter = meters(only_bytes(500_000, 500), 1).remove(0);
+    let passed = police(&mut meter, &[(0, vec![(250, false), (250, false), (250, true)]), (0, vec![(250, true)])]);
+    assert_eq!(passed, [vec![true, true, false], vec![false]]);
+}
+
 /// A worker looks seldom at many slow ports: each waits until its debt is paid, and they wait together.
 #[test]
 fn slow_ports_wake_a_worker_seldom() {
@@ -205,6 +262,11 @@ enum Event {
         len: i64,
         stays: bool,
     },
+    /// A member has an expedited packet of this length.
+    Expedited {
+        member: usize,
+        len: i64,
+    },
     /// A member has no more packets.
     Idle {
         member: usize,
@@ -220,6 +282,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => (1_u64..3_000_000).prop_map(|nanoseconds| Event::Pass { nanoseconds }),
         6 => (member.clone(), 60_i64..66_000, proptest::bool::weighted(0.1))
             .prop_map(|(member, len, stays)| Event::Packet { member, len, stays }),
+        1 => (member.clone(), 60_i64..66_000).prop_map(|(member, len)| Event::Expedited { member, len }),
         1 => member.clone().prop_map(|member| Event::Idle { member }),
         1 => member.prop_map(|member| Event::Leave { member }),
     ];
@@ -227,8 +290,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Whatever members do, they pass no more than rate, burst and a packet each; and no token is lost:
-    /// once all have left, the bucket has what did not pass.
+    /// Whatever members do, they pass no more than rate, burst, and a packet and what is lent each; and no
+    /// token is lost: once all have left, the bucket has what did not pass.
     #[test]
     fn tokens_are_neither_made_nor_lost(
         per_second in 1_000_000_u64..1_000_000_000,
@@ -241,6 +304,7 @@ proptest! {
         let mut now = 0;
         let mut passed = 0;
         let mut longest = 0;
+        let mut lent = 0;
         for event in events {
             match event {
                 Event::Pass { nanoseconds } => now += nanoseconds,
@@ -257,6 +321,15 @@ proptest! {
                         }
                     }
                 }
+                Event::Expedited { member, len } => {
+                    if let Some((number, credit)) = members.get_mut(&member)
+                        && bucket.borrow(*number, credit, Cost { bytes: len, packets: 1 }, now)
+                    {
+                        passed += i128::from(len);
+                        longest = longest.max(len);
+                        lent = i128::from(burst);
+                    }
+                }
                 Event::Idle { member } => {
                     if let Some((number, credit)) = members.get_mut(&member)
                         && bucket.ask(*number, credit, now).is_ok()
@@ -271,7 +344,7 @@ proptest! {
                 }
             }
             let most = i128::from(burst) + i128::from(per_second) * i128::from(now) / 1_000_000_000;
-            prop_assert!(passed <= most + 4 * i128::from(longest), "{passed} of {most}");
+            prop_assert!(passed <= most + 4 * (lent + i128::from(longest)), "{passed} of {most}");
         }
         for (number, credit) in members.into_values() {
             bucket.leave(number, credit);
@@ -286,5 +359,47 @@ proptest! {
         }
         let quantum = limits.quantum().bytes;
         prop_assert!((i64::try_from(burst).unwrap() - quantum + 1..=i64::try_from(burst).unwrap()).contains(&taken), "{taken} of {burst}");
+    }
+
+    /// Expedited packets that are within the rate by themselves all pass, whatever others send; and all
+    /// together are within the rate, a burst, and the burst that they may borrow.
+    #[test]
+    fn expedited_packets_within_the_rate_lose_nothing(
+        per_second in 100_000_u64..4_000_000,
+        bursts in 16_u64..200,
+        steps in proptest::collection::vec(
+            (0_u64..2_000_000, proptest::collection::vec((60_usize..251, any::<bool>()), 0..12)), 1..100),
+    ) {
+        // What others may owe, and what the bucket keeps until it is a quantum.
+        let spare = 2 * (250 + only_bytes(per_second, u64::MAX).quantum().bytes.unsigned_abs());
+        let burst = bursts * 250 + 2 * spare;
+        let limits = only_bytes(per_second, burst);
+        // The reference: a bucket that only expedited packets take from.
+        let mut alone = TokenBucket::new(only_bytes(per_second, burst - spare), 0);
+        let mut now = 0;
+        let mut batches = Vec::new();
+        for (gap, packets) in steps {
+            now += gap;
+            alone.refill(now);
+            let conforms = |&(len, is_expedited): &(usize, bool)| {
+                let passes = !is_expedited || alone.has_credit();
+                if is_expedited && passes {
+                    alone.take(Cost { bytes: i64::try_from(len).unwrap(), packets: 1 });
+                }
+                passes
+            };
+            // The others always have more than the rate.
+            let packets: Vec<_> = packets.into_iter().filter(conforms).chain([(250, false); 36]).collect();
+            batches.push((now, packets));
+        }
+        let mut meter = meters(limits, 1).remove(0).expediting(expedited());
+        let passed = police(&mut meter, &batches);
+        for (at, ((_, packets), passed)) in batches.iter().zip(&passed).enumerate() {
+            for (packet, passes) in packets.iter().zip(passed) {
+                prop_assert!(!packet.1 || *passes, "batch {at} lost {packet:?}");
+            }
+        }
+        let most = 2 * u128::from(burst) + u128::from(per_second) * u128::from(now) / u128::from(SECOND) + 250;
+        prop_assert!(u128::from(meter.stats.bytes.get()) <= most, "{} of {most}", meter.stats.bytes.get());
     }
 }
