@@ -7,7 +7,7 @@ use straightline_wire::{DscpSet, dscp_of};
 pub(crate) fn split(packets: &Packets<'_>, batch: &Batch, classes: DscpSet) -> (Batch, Batch) {
     let mut first = Batch::new();
     let mut rest = Batch::new();
-    if classes == DscpSet::default() {
+    if classes.is_empty() {
         rest.clone_from(batch);
         return (first, rest);
     }

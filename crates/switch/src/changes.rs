@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use straightline_wire::Dscp;
-
 use crate::api::{Change, ChangeKind, Changed};
 use crate::config::{BridgeConfig, Config, PatchConfig, PortConfig, PortRate, note, rate_text};
 use crate::plan::Step;
@@ -56,11 +54,16 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             };
             (Port, &port.name, Other, detail.to_owned())
         }
-        Step::PortDscp { old: was, new: at } => {
-            let text = |dscp: Option<Dscp>| dscp.map_or_else(|| "none".to_owned(), |dscp| dscp.to_string());
-            let port = &new.ports[*at];
-            let detail = format!("dscp {} is now {}", text(old.ports[*was].dscp), text(port.dscp));
-            (Port, &port.name, Other, detail)
+        Step::PortClasses { old: was, new: at } => {
+            let (was, port) = (&old.ports[*was], &new.ports[*at]);
+            let dscp = |port: &PortConfig| port.dscp.map_or_else(|| "none".to_owned(), |dscp| dscp.to_string());
+            let set = |port: &PortConfig| {
+                if port.expedited.is_empty() { "none".to_owned() } else { port.expedited.to_string() }
+            };
+            let both = [("dscp", dscp(was), dscp(port)), ("expedited", set(was), set(port))];
+            let changed = both.into_iter().filter(|(_, was, is)| was != is);
+            let parts: Vec<_> = changed.map(|(key, was, is)| format!("{key} {was} is now {is}")).collect();
+            (Port, &port.name, Other, parts.join("; "))
         }
         Step::PortRate { old: was, new: at, key } => {
             let text = |config: &Config, port: &PortConfig| match port.rate(key) {

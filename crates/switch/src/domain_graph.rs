@@ -65,7 +65,7 @@ impl LiveParts<'_> {
 
     /// Returns a meter for the limit of a port, for `rate-in` or `rate-out`. `None`: it has none.
     fn rate(&self, key: &str, end: &EndSpec) -> Option<Meter> {
-        Some(self.tables.get::<RateTable>(key, &end.name)?.meter())
+        Some(self.tables.get::<RateTable>(key, &end.name)?.meter().expediting(end.expedited))
     }
 
     /// Returns the tunnel of a port.
@@ -351,7 +351,15 @@ struct Ends<'a> {
 impl Ends<'_> {
     /// Adds the output of a port.
     fn output(&self, graph: &mut Graph, end: &EndSpec) -> NodeIndex {
-        let output = self.encap(graph, end).unwrap_or_else(|| graph.output(self.port(end), self.waits));
+        let output = if let Some(encap) = self.encap(graph, end) {
+            encap
+        } else {
+            let output = graph.output(self.port(end), self.waits);
+            if !end.expedited.is_empty() {
+                graph.expedite(output, end.expedited);
+            }
+            output
+        };
         self.limited(graph, end, output)
     }
 

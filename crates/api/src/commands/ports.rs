@@ -107,6 +107,9 @@ pub struct Port {
     /// The class of service (DSCP) that IP packets from the port get, as a name such as `af21` or a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<String>,
+    /// The classes of service whose packets pass before others at the port, as in `dscp`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expedited: Vec<String>,
     /// The limit of what comes in from the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_in: Option<PortRate>,

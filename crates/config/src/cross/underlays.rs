@@ -92,6 +92,7 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
         ("nodes", port_spans.nodes.first()),
         ("egress-nodes", port_spans.egress_nodes.first()),
         ("dscp", port_spans.dscp.as_ref()),
+        ("expedited", port_spans.expedited.as_ref()),
         ("source-check", port_spans.source_check.as_ref().filter(|_| port.source_check.is_some())),
     ];
     for (key, span) in own {

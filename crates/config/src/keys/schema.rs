@@ -104,6 +104,10 @@ fn property(key: &Key) -> Json {
         Value::IntegerOrChoice { min, max, words, .. } => {
             json!({ "oneOf": [{ "type": "integer", "minimum": min, "maximum": max }, { "enum": words }] })
         }
+        Value::IntegersOrChoices { min, max, words, .. } => {
+            let one = json!({ "oneOf": [{ "type": "integer", "minimum": min, "maximum": max }, { "enum": words }] });
+            json!({ "type": "array", "items": one, "minItems": 1, "uniqueItems": true })
+        }
         Value::Boolean => json!({ "type": "boolean" }),
         Value::Choice(words) => json!({ "type": "string", "enum": words }),
         Value::Text(_) => text,

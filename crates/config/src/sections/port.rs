@@ -94,6 +94,8 @@ pub(crate) struct PortSpans {
     pub(crate) source_check: Option<Span>,
     /// The place of `dscp`.
     pub(crate) dscp: Option<Span>,
+    /// The place of `expedited`.
+    pub(crate) expedited: Option<Span>,
     /// The place of `trunk`.
     pub(crate) trunk: Option<Span>,
     /// The place of `native-vlan`.
@@ -124,7 +126,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let (egress_nodes, egress_spans) = read_nodes(section, "egress-nodes", report);
     let bridge_port::Read { rules, move_limit, first } = bridge_port::read(section, &kind, report);
     let kind_moves = matches!(kind, PortKind::VhostUser(_)).then_some(PortConfig::DEFAULT_MOVE_LIMIT);
-    let dscp = dscp::read(section, report);
+    let dscp::Read { dscp, expedited } = dscp::read(section, report);
     let frame = FrameLimit::new(mtu).bytes().into();
     let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
     let share = read_share(section, &kind, report);
@@ -138,6 +140,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         egress_nodes: egress_spans,
         source_check: section.get("source-check").map(toml::Spanned::span),
         dscp: section.place("dscp", report),
+        expedited: section.place("expedited", report),
         trunk: section.place("trunk", report),
         native_vlan: section.place("native-vlan", report),
         bridge_key: first,
@@ -157,6 +160,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         move_limit: move_limit.or(kind_moves),
         share,
         dscp,
+        expedited,
         rate_in,
         rate_out,
         groups,

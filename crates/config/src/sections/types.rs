@@ -14,7 +14,7 @@ use straightline_graph::{OWN_MODE, Permissions, RateLimits};
 use straightline_nodes::{IpPrefix, MacPrefix, PortRules, PortVlans};
 use straightline_packet::Level;
 use straightline_underlay::{Address, PathMtuErrors};
-use straightline_wire::{Dscp, VlanId};
+use straightline_wire::{Dscp, DscpSet, VlanId};
 
 use crate::{Mac, Needs, NodeConfig, PortKind, PortList, VhostUserConfig, capabilities_needed};
 
@@ -340,6 +340,8 @@ pub struct PortConfig {
     pub share: u8,
     /// The class of service that IP packets from the port get. `None`: they stay as they are.
     pub dscp: Option<Dscp>,
+    /// The classes of service whose packets pass before others at the port. Empty: all are alike.
+    pub expedited: DscpSet,
     /// The limit of what comes in from the port. `None`: there is none.
     pub rate_in: Option<PortRate>,
     /// The limit of what goes out to the port.
@@ -412,6 +414,7 @@ impl PortConfig {
             capabilities_needed: needed.map(ToString::to_string).collect(),
             source_check: if self.source_check.is_some() { "mac" } else { "off" }.to_owned(),
             dscp: self.dscp.map(|dscp| dscp.to_string()),
+            expedited: self.expedited.iter().map(|dscp| dscp.to_string()).collect(),
             ..Port::default()
         };
         self.kind.describe(&mut answer);
@@ -449,6 +452,7 @@ impl PortConfig {
             rules: PortRules::default(),
             share: 1,
             dscp: None,
+            expedited: DscpSet::default(),
             rate_in: None,
             rate_out: None,
             groups: Vec::new(),

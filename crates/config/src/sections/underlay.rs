@@ -22,7 +22,7 @@ pub(crate) const KEYS: &[Key] = &[
         Value::Text("port name"),
         Absent::Required,
         "The port, of any kind but a tunnel. It is in no patch, bridge or mirror, and has no `nodes`, \
-         `egress-nodes`, `dscp` and `source-check`. With `vlan`, it may be a trunk of a bridge that does not use this VLAN.",
+         `egress-nodes`, `dscp`, `expedited` and `source-check`. With `vlan`, it may be a trunk of a bridge that does not use this VLAN.",
         "\"nic0\"",
     ),
     Key::new(

@@ -477,6 +477,15 @@ fn vlans_and_other_rules_of_bridge_ports() {
     wrong("dscp = 64", 4, &["dscp 64 in port \"p\": out of range; it must be 0 to 63"]);
     wrong("dscp = \"EF\"", 4, &["dscp \"EF\" in port \"p\": unknown; known are cs0"]);
     wrong("dscp = \"voice\"", 4, &["dscp \"voice\" in port \"p\": unknown; known are cs0, le"]);
+    wrong("expedited = \"ef\"", 4, &["expedited in port \"p\" is a string; it must be a list of names and integers"]);
+    wrong("expedited = []", 4, &["expedited in port \"p\": no class named; remove the key"]);
+    wrong(
+        "expedited = [\"ef\", 64]",
+        4,
+        &["an element of expedited in port \"p\": it must be 0 to 63, or one of cs0, le, cs1"],
+    );
+    wrong("expedited = [-1]", 4, &["an element of expedited in port \"p\": it must be 0 to 63"]);
+    wrong("expedited = [\"ef\", 46]", 4, &["expedited in port \"p\": class ef is named twice; name it once"]);
     wrong("dscp = true", 4, &["dscp in port \"p\" is a boolean; it must be an integer or a name"]);
     wrong("mac-limit-action = \"drop\"", 4, &["needs mac-limit"]);
     wrong("learning = false\nmac-limit = 3", 5, &["no effect with learning = false"]);

@@ -217,6 +217,7 @@ fn the_port_of_an_underlay_has_no_other_use() {
         ("nodes = [\"m\"]", "nodes"),
         ("egress-nodes = [\"m\"]", "egress-nodes"),
         ("dscp = 46", "dscp"),
+        ("expedited = [46]", "expedited"),
         ("mac = \"02:00:00:00:00:01\"\nsource-check = \"mac\"", "source-check"),
     ] {
         let text = text.replacen("[underlay", &format!("{line}\n[underlay"), 1) + node;

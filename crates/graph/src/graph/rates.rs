@@ -21,7 +21,7 @@ impl OutputPolicy {
     #[cold]
     pub(super) fn deliver(&self, turn: &mut Turn<'_>, port: &dyn Port, batch: &Batch, wait: bool) {
         // A packet that waits in its ring must not be overtaken by others of that ring.
-        if wait || self.expedited == DscpSet::default() {
+        if wait || self.expedited.is_empty() {
             return port.deliver(turn, batch, wait);
         }
         let (first, rest) = expedited::split(turn.packets(), batch, self.expedited);

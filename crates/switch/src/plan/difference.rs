@@ -30,7 +30,7 @@ pub(crate) enum Step {
     /// A port has another share of its worker's time.
     PortShare { new: usize },
     /// The class of service of its packets changes.
-    PortDscp { old: usize, new: usize },
+    PortClasses { old: usize, new: usize },
     /// A port has other groups, another share of connections, or is trusted or no longer.
     PortGroups { new: usize },
     /// A port has another limit for this key: `rate-in` or `rate-out`.
@@ -108,6 +108,7 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
         rules: _,
         share: _,
         dscp: _,
+        expedited: _,
         rate_in: _,
         rate_out: _,
         groups: _,
@@ -199,8 +200,8 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         if groups(was) != groups(port) {
             steps.push(Step::PortGroups { new });
         }
-        if was.dscp != port.dscp {
-            steps.push(Step::PortDscp { old, new });
+        if (was.dscp, was.expedited) != (port.dscp, port.expedited) {
+            steps.push(Step::PortClasses { old, new });
         }
         for key in ["rate-in", "rate-out"] {
             let [before, after] = [(old_config, was), (config, port)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use straightline_graph::RateLimits;
 use straightline_nodes::{BindingPort, BindingSettings, BridgePort, BridgeRules, MacPrefix, PortVlans};
 use straightline_packet::PortIndex;
-use straightline_wire::{Dscp, MacAddr, VlanId};
+use straightline_wire::{Dscp, DscpSet, MacAddr, VlanId};
 
 use super::{ForwardingDomain, Plan, PortPlan};
 use crate::config::{
@@ -100,6 +100,8 @@ pub(crate) struct EndSpec {
     pub(crate) tunnel: Option<TunnelSettings>,
     /// Its part of its worker's time in relation to other ports.
     pub(crate) share: u8,
+    /// The classes of service whose packets pass before others.
+    pub(crate) expedited: DscpSet,
 }
 
 /// A node of a port's list.
@@ -245,6 +247,7 @@ impl<'a> Reader<'a> {
             place: self.plan.ports[at].clone(),
             tunnel: port.kind.as_tunnel().cloned(),
             share: port.share,
+            expedited: port.expedited,
         }
     }
 

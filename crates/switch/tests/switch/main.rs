@@ -13,6 +13,7 @@ mod delivery;
 mod dirty_log;
 mod dscp;
 mod egress;
+mod expedited;
 mod firewall;
 mod flows;
 mod frontends;

@@ -139,6 +139,9 @@ fn port(port: &Port) -> String {
     if let Some(dscp) = &port.dscp {
         field("dscp", &format!("{dscp} for all IP packets from it"));
     }
+    if !port.expedited.is_empty() {
+        field("expedited", &format!("{} pass before other packets", port.expedited.join(" ")));
+    }
     if let Some(PortGroups { names, used }) = &port.groups {
         let ConnectionUse { connections, most, refused, .. } = used;
         let refused = if *refused > 0 { format!(", {} refused", count(*refused)) } else { String::new() };

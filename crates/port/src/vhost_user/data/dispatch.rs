@@ -2,14 +2,14 @@
 
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Reason, Turn};
 
-use super::deliver::{self, Delivered, DescriptorBudget};
+use super::deliver::{self, Delivered, DescriptorBudget, WhenFull};
 use super::link::Link;
 use super::queue::Queue;
 use super::steering::{PAIRS, Steering};
 use super::worker_queues::WorkerQueues;
 
 /// Delivers a batch to a guest, to each packet's receive ring.
-pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch, wait: bool) {
+pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch, full: WhenFull) {
     let steering = link.tx(worker.tx_index);
     match steering.queues() {
         [] => {
@@ -17,12 +17,12 @@ pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn
             turn.drop_at(link.index, batch.ids(), reason);
         }
         [queue] => {
-            if deliver::deliver(queue, link, worker, turn, batch.ids(), wait, &mut DescriptorBudget::default()).any {
+            if deliver::deliver(queue, link, worker, turn, batch.ids(), full, &mut DescriptorBudget::default()).any {
                 turn.notify_at_end(&**queue);
             }
         }
-        _ if wait => deliver_in_order(steering, link, worker, turn, batch),
-        _ => deliver_grouped(steering, link, worker, turn, batch),
+        _ if full == WhenFull::Wait => deliver_in_order(steering, link, worker, turn, batch),
+        _ => deliver_grouped(steering, link, worker, turn, batch, full),
     }
 }
 
@@ -33,6 +33,7 @@ fn deliver_grouped<'t>(
     worker: &WorkerQueues,
     turn: &mut Turn<'t>,
     batch: &Batch,
+    full: WhenFull,
 ) {
     let ids = batch.ids();
     let Some(&any) = ids.first() else { return };
@@ -59,7 +60,7 @@ fn deliver_grouped<'t>(
         let end = usize::from(end);
         let part = &sorted[start..end];
         start = end;
-        if !part.is_empty() && deliver_part(queue, link, worker, turn, part, false, &mut budget).any {
+        if !part.is_empty() && deliver_part(queue, link, worker, turn, part, full, &mut budget).any {
             turn.notify_at_end(&**queue);
         }
     }
@@ -104,7 +105,7 @@ fn deliver_in_order<'t>(
             continue;
         }
         let Some(queue) = steering.queues().get(usize::from(place)) else { continue };
-        let Delivered { any, left } = deliver_part(queue, link, worker, turn, run, true, &mut budget);
+        let Delivered { any, left } = deliver_part(queue, link, worker, turn, run, WhenFull::Wait, &mut budget);
         told |= if any { bit } else { 0 };
         if left {
             full |= bit;
@@ -125,11 +126,11 @@ fn deliver_part<'t>(
     worker: &WorkerQueues,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
-    wait: bool,
+    full: WhenFull,
     budget: &mut DescriptorBudget,
 ) -> Delivered {
     if link.is_usable() {
-        return deliver::deliver(queue, link, worker, turn, ids, wait, budget);
+        return deliver::deliver(queue, link, worker, turn, ids, full, budget);
     }
     turn.drop_at(link.index, ids, Reason::LinkDown);
     Delivered { any: false, left: false }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use straightline_graph::Port;
 use straightline_packet::{Batch, PortIndex, Reason, Turn};
 
+use super::deliver::WhenFull;
 use super::link::Link;
 use super::port_data::PortData;
 use super::queue::Queue;
@@ -53,12 +54,12 @@ impl Port for WorkerPort {
     }
 
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
-        let reason = match self.data.usable_link(turn) {
-            Some(_) if self.data.is_set_down() => Reason::SetDown,
-            Some(link) => return dispatch::deliver(link, &self.queues, turn, batch, wait),
-            None => Reason::LinkDown,
-        };
-        turn.drop_at(self.data.index, batch.ids(), reason);
+        self.deliver_with(turn, batch, if wait { WhenFull::Wait } else { WhenFull::Drop });
+    }
+
+    #[cold]
+    fn deliver_sparing(&self, turn: &mut Turn<'_>, batch: &Batch) {
+        self.deliver_with(turn, batch, WhenFull::Spare);
     }
 
     fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool {
@@ -94,6 +95,16 @@ impl Port for WorkerPort {
 }
 
 impl WorkerPort {
+    #[inline]
+    fn deliver_with(&self, turn: &mut Turn<'_>, batch: &Batch, full: WhenFull) {
+        let reason = match self.data.usable_link(turn) {
+            Some(_) if self.data.is_set_down() => Reason::SetDown,
+            Some(link) => return dispatch::deliver(link, &self.queues, turn, batch, full),
+            None => Reason::LinkDown,
+        };
+        turn.drop_at(self.data.index, batch.ids(), reason);
+    }
+
     #[inline]
     fn receive_from<'t>(&self, link: &'t Link, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
         match *self.queues.rx_pairs(link) {

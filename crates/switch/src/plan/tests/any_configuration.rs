@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use straightline_api::Changed;
 use straightline_config::Group;
-use straightline_wire::Dscp;
+use straightline_wire::{Dscp, DscpSet};
 
 use super::*;
 
@@ -32,6 +32,7 @@ fn configs() -> impl Strategy<Value = Config> {
             port.nodes = if *passes { vec!["n".to_owned()] } else { Vec::new() };
             port.source_check = (mtu % 2 == 1).then(SourceCheckConfig::default);
             port.dscp = Dscp::new(if *private { 46 } else { 64 });
+            port.expedited = if *passes { port.dscp.into_iter().collect() } else { DscpSet::default() };
             port.groups = if mtu % 3 == 1 { vec!["g".to_owned()] } else { Vec::new() };
             port.trusted = *private;
             config.ports.push(port);
@@ -156,9 +157,10 @@ impl Model {
                     (port.connections, port.trusted) = (from.connections, from.trusted);
                     port.groups.clone_from(&from.groups);
                 }
-                Step::PortDscp { new: is, .. } => {
-                    let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
-                    port.0.dscp = new.ports[*is].dscp;
+                Step::PortClasses { new: is, .. } => {
+                    let from = &new.ports[*is];
+                    let port = &mut self.ports.get_mut(&from.name).expect("it runs").0;
+                    (port.dscp, port.expedited) = (from.dscp, from.expedited);
                 }
                 Step::PortRate { new: is, key, .. } => {
                     let from = &new.ports[*is];

@@ -89,6 +89,7 @@ fn each_key_that_a_graph_depends_on_changes_the_description_of_its_domain() {
         ("a share of connections that nobody uses", |config| config.ports[3].connections = 7, &[]),
         ("a right that no graph needs", |config| config.ports[3].trusted = true, &[]),
         ("class of service", |config| config.ports[3].dscp = Dscp::new(46), &[LAN]),
+        ("expedited", |config| config.ports[3].expedited = Dscp::new(46).into_iter().collect(), &[LAN]),
         ("a further check", |config| config.ports[1].source_check = Some(SourceCheckConfig::default()), &[PATCH]),
         (
             "allowed-ips",

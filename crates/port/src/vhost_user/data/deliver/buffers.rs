@@ -20,6 +20,8 @@ pub(super) struct Buffers<'a, R> {
     /// The number of buffers for the next look: first [`DescriptorBudget::first_look`], then a
     /// burst.
     next_look: usize,
+    /// The number of buffers at the ring's end that are not used.
+    spared: usize,
     pub(super) budget: &'a mut DescriptorBudget,
     refused: Shortage,
     /// True if the last packet that ran out of buffers had taken all that the ring can hold.
@@ -36,16 +38,17 @@ struct Shortage {
 }
 
 impl<'a, R: Device> Buffers<'a, R> {
-    /// Returns the buffers for a batch of `packets` packets.
+    /// Returns the buffers for a batch of `packets` packets. The last `spared` of them stay free.
     pub(super) fn new(
         ring: &'a mut R,
         firsts: &'a mut [First; BURST],
         packets: usize,
+        spared: usize,
         budget: &'a mut DescriptorBudget,
     ) -> Self {
         let refused = Shortage { capacity: u32::MAX, reason: Reason::NoBuffer, taken: 0 };
-        let next_look = budget.first_look(packets);
-        Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, budget, refused, took_all: false }
+        let next_look = budget.first_look(packets + spared);
+        Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, spared, budget, refused, took_all: false }
     }
 
     /// Returns whether a next buffer is known, in `firsts` at `at`. A ring fault counts as none
@@ -59,7 +62,7 @@ impl<'a, R: Device> Buffers<'a, R> {
         (self.at, self.known) = (0, 0);
         let into = &mut self.firsts[..self.next_look];
         self.next_look = BURST;
-        self.known = self.ring.find(into)?;
+        self.known = self.ring.find(into)?.saturating_sub(self.spared);
         self.budget.spend(self.ring.followed());
         self.dry = self.known == 0;
         Ok(self.known)
@@ -209,7 +212,7 @@ mod tests {
         let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
         let mut budget = DescriptorBudget::default();
         let taken =
-            arena.turn(|turn| Buffers::new(&mut ring, &mut firsts, 1, &mut budget).take_singles(memory, turn, need));
+            arena.turn(|turn| Buffers::new(&mut ring, &mut firsts, 1, 0, &mut budget).take_singles(memory, turn, need));
         assert!(taken.0 >= need && taken.1 == count, "{taken:?}");
         ring.give_back(count);
         let length = |n: u16| {

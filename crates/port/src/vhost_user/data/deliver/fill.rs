@@ -4,6 +4,7 @@ use straightline_packet::{Checksum, DropTally, GsoKinds, PacketId, Reason, Turn}
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Ring};
 
+use super::WhenFull;
 use super::budget::DescriptorBudget;
 use super::buffers::Buffers;
 use super::delivery::{Delivery, NotDelivered, Tally};
@@ -21,19 +22,21 @@ pub(super) fn fill<'t>(
     link: &'t Link,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
-    wait: bool,
+    full: WhenFull,
     budget: &mut DescriptorBudget,
     without_vanished: bool,
 ) -> Tally {
     let QueueState { ring, firsts, plan, segment, .. } = inner;
     plan.clear();
+    let spared = full.spared(ring.size());
+    let wait = full == WhenFull::Wait;
     match ring {
         Ring::Split(ring) => {
-            let buffers = Buffers::new(ring, firsts, ids.len(), budget);
+            let buffers = Buffers::new(ring, firsts, ids.len(), spared, budget);
             fill_into(Delivery { link, turn, ids, buffers, plan, segment, wait }, without_vanished)
         }
         Ring::Packed(ring) => {
-            let buffers = Buffers::new(ring, firsts, ids.len(), budget);
+            let buffers = Buffers::new(ring, firsts, ids.len(), spared, budget);
             fill_into(Delivery { link, turn, ids, buffers, plan, segment, wait }, without_vanished)
         }
     }

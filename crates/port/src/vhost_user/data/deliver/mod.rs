@@ -78,6 +78,7 @@ use std::sync::atomic::Ordering;
 
 use straightline_packet::{PacketId, Reason, SourceQueueId, Turn};
 use straightline_virtio::memory::fault;
+use straightline_virtio::ring::BURST;
 
 use super::link::Link;
 use super::queue::Queue;
@@ -85,6 +86,25 @@ use super::worker_queues::WorkerQueues;
 pub(crate) use budget::DescriptorBudget;
 use delivery::Tally;
 use fill::fill;
+
+/// What becomes of packets for which the guest has too few free buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    /// They are dropped.
+    Drop,
+    /// They are dropped, and some buffers stay free for packets that are delivered before others.
+    Spare,
+    /// They stay in their sources' rings.
+    Wait,
+}
+
+impl WhenFull {
+    /// Returns the number of buffers that stay free in a ring of this size: an eighth of them, and at most
+    /// half of a burst, so that a look at the next burst finds some to use.
+    fn spared(self, size: u16) -> usize {
+        if self == WhenFull::Spare { usize::from(size / 8).min(BURST / 2) } else { 0 }
+    }
+}
 
 /// The outcome of a delivery.
 pub(crate) struct Delivered {
@@ -103,7 +123,7 @@ pub(crate) fn deliver<'t>(
     worker: &WorkerQueues,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
-    wait: bool,
+    full: WhenFull,
     budget: &mut DescriptorBudget,
 ) -> Delivered {
     let mut inner = queue.lock();
@@ -111,7 +131,7 @@ pub(crate) fn deliver<'t>(
     let mut redone = None;
     let notes = turn.note_mark();
     let tally = loop {
-        let tally = fill(&mut inner, link, turn, ids, wait, budget, redone.is_some());
+        let tally = fill(&mut inner, link, turn, ids, full, budget, redone.is_some());
         let epoch = fault::epoch();
         // The queue's epoch is about the destination's memory, the worker's about its sources'.
         if epoch == queue.clean_epoch.load(Ordering::Relaxed) && epoch == worker.clean_epoch.load(Ordering::Relaxed) {
