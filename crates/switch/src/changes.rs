@@ -55,7 +55,8 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             (Port, &port.name, Other, detail.to_owned())
         }
         Step::PortClasses { old: was, new: at } => {
-            let (was, port) = (&old.ports[*was], &new.ports[*at]);
+            let was = &old.ports[*was];
+            let port = &new.ports[*at];
             let dscp = |port: &PortConfig| port.dscp.map_or_else(|| "none".to_owned(), |dscp| dscp.to_string());
             let set = |port: &PortConfig| {
                 if port.expedited.is_empty() { "none".to_owned() } else { port.expedited.to_string() }

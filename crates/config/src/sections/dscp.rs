@@ -38,7 +38,7 @@ pub(crate) const KEYS: &[Key] = &[
     ),
 ];
 
-/// What a port has of classes of service.
+/// The classes of service in a port's section.
 pub(crate) struct Read {
     pub(crate) dscp: Option<Dscp>,
     pub(crate) expedited: DscpSet,

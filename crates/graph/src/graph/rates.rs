@@ -8,7 +8,7 @@ use super::{Action, Entry, Graph};
 use crate::clock::{cycles, nanoseconds};
 use crate::{Meter, Port, expedited};
 
-/// What passes of an output's packets, and which of them first.
+/// The rule which of an output's packets pass, and which of them first.
 #[derive(Debug, Default)]
 pub(super) struct OutputPolicy {
     pub(super) rate: Option<Meter>,

@@ -43,9 +43,11 @@ fn execute(fixture: &Fixture, block: &str) -> String {
 #[test]
 fn limits_hold_and_change_as_the_page_says() {
     let fixture = Fixture::new();
-    let [config, share] = &blocks("toml")[..] else { panic!("other blocks") };
-    fs::write(fixture.path("share.toml"), share).unwrap();
-    execute(&fixture, "straightline check share.toml");
+    let [config, share, classes] = &blocks("toml")[..] else { panic!("other blocks") };
+    for (name, text) in [("share.toml", share), ("classes.toml", classes)] {
+        fs::write(fixture.path(name), text).unwrap();
+        execute(&fixture, &format!("straightline check {name}"));
+    }
     let [start, look, change, reload] = &blocks("sh")[..] else { panic!("other commands") };
     fs::write(fixture.path("rates.toml"), config).unwrap();
     execute(&fixture, start);

@@ -1,8 +1,12 @@
-//! The limit of a Linux guest: its packets wait, and TCP runs at the rate without a loss.
+//! Limits of Linux guests: packets of a guest wait, and TCP runs at the rate without a loss; packets to a
+//! guest drop, but not those of an expedited class.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use straightline_guest::{Guest, GuestOptions, Stream, guest_mac};
+use straightline_wire::MacAddr;
 
 use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
@@ -20,7 +24,10 @@ const BURST: u128 = 64 << 10;
 const LONGEST: u128 = 70_000;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("uml_rate_in_waits", &[Need::Uml(2)], waits).beside_others()]
+    vec![
+        Test::new("uml_rate_in_waits", &[Need::Uml(2)], waits).beside_others(),
+        Test::new("uml_expedited", &[Need::Uml(2)], expedited).beside_others(),
+    ]
 }
 
 fn waits(lab: &Lab) -> Result<()> {
@@ -47,4 +54,59 @@ fn waits(lab: &Lab) -> Result<()> {
     traffic::no_errors(&mut one)?;
     traffic::no_errors(&mut two)?;
     switch.stop()
+}
+
+/// A guest floods another one with three times the rate of that one. Echoes of a third guest, which the
+/// switch marks, all pass; without `expedited` most are lost.
+fn expedited(lab: &Lab) -> Result<()> {
+    const ECHOES: u32 = 100;
+    let keys = [("a", "dscp = \"ef\""), ("b", "rate-out = \"20 Mbit/s\""), ("c", "rate-in = \"60 Mbit/s\"")];
+    let text = Switch::port_sections(lab, &keys.map(|(port, _)| Port::new(port)))?;
+    let text = keys.iter().fold(text, |text, (port, keys)| {
+        let title = format!("[port.{port}]\n");
+        text.replacen(&title, &format!("{title}{keys}\n"), 1)
+    });
+    let plain = text + "\n[bridge.lan]\nports = [\"a\", \"b\", \"c\"]\n";
+    let expedited = plain.replacen("[port.b]\n", "[port.b]\nexpedited = [\"ef\"]\n", 1);
+    let mut switch = Switch::spawn_with(lab, &[], &expedited)?;
+    switch.wait_ready()?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
+    traffic::reach(&mut one, &two.ip())?;
+    let to: MacAddr = two.mac().parse().ok().context("the MAC address of guest 2")?;
+    let dropped = || Ok::<_, anyhow::Error>(switch.port("b")?.drops.get("rate").copied().unwrap_or(0));
+    let mut flooder = Guest::connect(&lab.socket("c"), &GuestOptions::default())?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| flood(&mut flooder, to, &stop));
+        let result = (|| {
+            let began = dropped()?;
+            traffic::ping(&mut one, &two.ip(), ECHOES, 56)?;
+            let meanwhile = dropped()? - began;
+            ensure!(meanwhile > 1000, "the flood should exceed the rate: it lost {meanwhile} packets");
+            switch.reload(&plain)?;
+            let times = traffic::round_trips(&mut one, &two.ip(), ECHOES)?;
+            say!("  the flood lost {meanwhile} packets; {} of {ECHOES} echoes passed that are like it", times.len());
+            ensure!(times.len() < 90, "{} of {ECHOES} echoes passed without being expedited", times.len());
+            Ok(())
+        })();
+        stop.store(true, Ordering::Relaxed);
+        flood.join().map_err(|_| anyhow::anyhow!("the flood has panicked"))??;
+        result
+    })?;
+    traffic::no_errors(&mut one)?;
+    traffic::no_errors(&mut two)?;
+    switch.stop()
+}
+
+/// Sends frames of the full length without pause. The limit of the port holds them up.
+fn flood(guest: &mut Guest, to: MacAddr, stop: &AtomicBool) -> Result<()> {
+    let mut stream = Stream::prepare(guest, guest_mac(3, 0), to, &[1514])?;
+    while !stop.load(Ordering::Relaxed) {
+        let sends = stream.send(guest);
+        guest.flush();
+        if !sends {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    Ok(())
 }

@@ -87,7 +87,7 @@ pub(crate) use budget::DescriptorBudget;
 use delivery::Tally;
 use fill::fill;
 
-/// What becomes of packets for which the guest has too few free buffers.
+/// The fate of packets for which the guest has too few free buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
     /// They are dropped.
