@@ -145,8 +145,13 @@ impl Meter {
     pub(crate) fn police(&mut self, packets: &Packets<'_>, batch: &mut Batch, now: u64) -> Batch {
         let (first, rest) = expedited::split(packets, batch, self.expedited);
         let mut passes = [false; MAX_BATCH];
+        // Once a packet has borrowed in vain, the others of the batch need not ask.
+        let mut lends = true;
         for &id in first.ids() {
-            passes[id.index()] = self.admits(packets, id, now) || self.borrows(packets, id, now);
+            passes[id.index()] = self.admits(packets, id, now) || {
+                lends = lends && self.borrows(packets, id, now);
+                lends
+            };
         }
         for &id in rest.ids() {
             passes[id.index()] = self.admits(packets, id, now);
