@@ -19,7 +19,7 @@ use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
-use straightline_wire::checksum;
+use straightline_wire::{Dscp, DscpSet, checksum};
 
 /// Packets that each guest sends between the worker's turns.
 const BURST: usize = 32;
@@ -42,6 +42,10 @@ struct Path {
 
 impl Path {
     fn new(name: &'static str, features: u64) -> anyhow::Result<Path> {
+        Path::expediting(name, features, DscpSet::default())
+    }
+
+    fn expediting(name: &'static str, features: u64, classes: DscpSet) -> anyhow::Result<Path> {
         let dir = tempfile::tempdir()?;
         let rcu = Rcu::new();
         let waiter = Arc::new(EpollWaiter::new()?);
@@ -54,6 +58,9 @@ impl Path {
             ports.push(VhostUser::open(config, PortIndex(n), drops, &rcu, Arc::clone(&waiter))?);
         }
         let edges: Vec<_> = ports.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
+        if !classes.is_empty() {
+            edges.iter().for_each(|&output| graph.expedite(output, classes));
+        }
         let patch = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
         for port in &ports {
             graph.input(port.for_worker(0), patch);
@@ -150,6 +157,7 @@ fn main() -> anyhow::Result<()> {
     let packed = basic | f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_F_RING_PACKED;
     let mut paths = [
         Path::new("split", basic | f::VIRTIO_NET_F_MRG_RXBUF)?,
+        Path::expediting("split, expedited", basic | f::VIRTIO_NET_F_MRG_RXBUF, Dscp::new(46).into_iter().collect())?,
         Path::new("split, not mergeable", basic)?,
         Path::new("split, checksum offload", all)?,
         Path::new("split, TSO taken", all | large)?,

@@ -2,8 +2,9 @@
 //!
 //! `cargo bench -p straightline-switch --bench stations`: a guest in a bridge sends to stations behind 200
 //! remotes of a VXLAN tunnel, in a random order. The wire takes packets and does nothing. Guest and worker
-//! are one thread, and only the worker's turns are timed. A switch with 1000 stations and one with 100 000
-//! alternate, in sets that are built anew; a sample is the median of a set.
+//! are one thread, and only the worker's turns are timed. Switches with 1000 stations, with 100 000, and with
+//! 100 000 of which 100 get packets alternate, in sets that are built anew; a sample is the median of a set.
+//! There are such switches with VLANs in the bridge, and without.
 //!
 //! A packet is looked up twice, in the bridge's table and in the tunnel's. So the bound is the time of two
 //! loads from random places of such a table, each behind the load before, less those of a table for 1000
@@ -19,7 +20,7 @@ use straightline_fdb::{Fdb, FdbSpace, OwnOutcome, Station};
 use straightline_graph::clock::{cycles, hertz};
 use straightline_graph::{EpollWaiter, Graph, Idle, Null, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_nodes::{Bridge, BridgePort};
+use straightline_nodes::{Bridge, BridgePort, PortVlans};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_report::random::Random;
@@ -35,9 +36,12 @@ use straightline_wire::{MacAddr, VlanId};
 /// Hosts behind the tunnel.
 const HOSTS: u32 = 200;
 
-/// Stations of the two switches, and the slots of a table of each: [`Fdb`] has two and a half for each
-/// station, up to a power of two.
-const STATIONS: [u32; 2] = [1000, 100_000];
+/// The switches: the stations that each knows, and those that get packets. The others are compared with the
+/// first one.
+const CASES: [(u32, usize); 3] = [(1000, 1000), (100_000, 100_000), (100_000, 100)];
+
+/// Slots of a table for 1000 stations, and for 100 000: [`Fdb`] has two and a half for each station, up to a
+/// power of two.
 const SLOTS: [usize; 2] = [1 << 12, 1 << 18];
 
 /// Packets that the guest sends between the worker's turns.
@@ -60,7 +64,7 @@ const TUNNEL: PortIndex = PortIndex(2);
 struct Scene {
     worker: Worker,
     guest: Guest,
-    /// The stations in a random order, and the next one.
+    /// The stations that get packets, in a random order, and the next one.
     stations: Vec<MacAddr>,
     next: usize,
     frame: Vec<u8>,
@@ -74,7 +78,7 @@ fn host(number: u32) -> IpAddr {
 }
 
 impl Scene {
-    fn new(count: u32) -> anyhow::Result<Self> {
+    fn new((count, active): (u32, usize), vlan: Option<VlanId>) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let rcu = Rcu::new();
         let waiter = Arc::new(EpollWaiter::new()?);
@@ -101,12 +105,14 @@ impl Scene {
         for n in 0..count {
             let [.., a, b, c, d, e] = random.next().to_be_bytes();
             let mac = MacAddr([2, a, b, c, d, e]);
-            let station = Station::new(VlanId::DEFAULT, mac);
-            ensure!(tunnel.set_owned(station, host(1 + n % HOSTS)) == Some(OwnOutcome::Owned), "the tunnel's place");
-            ensure!(fdb.set_owned(station, TUNNEL) == OwnOutcome::Owned, "the bridge's place");
+            let outside = Station::new(VlanId::DEFAULT, mac);
+            ensure!(tunnel.set_owned(outside, host(1 + n % HOSTS)) == Some(OwnOutcome::Owned), "the tunnel's place");
+            let inside = Station::new(vlan.unwrap_or_default(), mac);
+            ensure!(fdb.set_owned(inside, TUNNEL) == OwnOutcome::Owned, "the bridge's place");
             stations.push(mac);
         }
         random.shuffle(&mut stations);
+        stations.truncate(active);
 
         let mut graph = Graph::new();
         let gather = Arc::<Gather>::default();
@@ -114,7 +120,11 @@ impl Scene {
         let wire = graph.output(Arc::new(wire), false);
         let encap = graph.node("encap", Box::new(Encap::new(gather, tunnel)), &[wire]);
         let edges = [graph.output(port.for_worker(0), false), encap];
-        let members = [GUEST, TUNNEL].map(BridgePort::plain);
+        let members = [GUEST, TUNNEL].map(|port| {
+            let mut member = BridgePort::plain(port);
+            member.rules.vlans = vlan.map(PortVlans::access);
+            member
+        });
         let bridge = graph.node("bridge", Box::new(Bridge::new(&members, fdb)), &edges);
         graph.input(port.for_worker(0), bridge);
         let arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
@@ -167,39 +177,57 @@ fn main() -> anyhow::Result<()> {
     let is_test = std::env::args().any(|arg| arg == "--test") || !std::env::args().any(|arg| arg == "--bench");
     let (sets, rounds, bursts) = if is_test { (1, 1, 2) } else { (SETS, ROUNDS, BURSTS) };
     let loads = SLOTS.map(Loads::new);
-    // Of each set: the cycles of both switches, the bound, and the sum of the small switch and the bound.
-    let [mut few, mut many, mut sums] = [const { Vec::new() }; 3];
-    let mut bounds = Vec::new();
-    for set in 0..sets {
-        let mut scenes = STATIONS.map(Scene::new).into_iter().collect::<Result<Vec<_>, _>>()?;
-        let mut values = [const { Vec::new() }; 2];
-        let mut bound = Vec::new();
-        for _ in 0..rounds {
-            for (scene, values) in scenes.iter_mut().zip(&mut values) {
-                values.push(scene.round(bursts)?);
+    for vlan in [None, VlanId::new(10)] {
+        // Of each set: the cycles of each switch, the bound, and the sum of the first switch and the bound.
+        let mut cases = CASES.map(|_| Vec::new());
+        let mut bounds = Vec::new();
+        let mut sums = Vec::new();
+        for set in 0..sets {
+            let scenes = CASES.map(|case| Scene::new(case, vlan));
+            let mut scenes = scenes.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let mut values = CASES.map(|_| Vec::new());
+            let mut bound = Vec::new();
+            for _ in 0..rounds {
+                for (scene, values) in scenes.iter_mut().zip(&mut values) {
+                    values.push(scene.round(bursts)?);
+                }
+                let times = loads.each_ref().map(|loads| loads.time(LOADS).as_secs_f64() / LOADS as f64);
+                bound.push(2.0 * (times[1] - times[0]) * hertz());
             }
-            let times = loads.each_ref().map(|loads| loads.time(LOADS).as_secs_f64() / LOADS as f64);
-            bound.push(2.0 * (times[1] - times[0]) * hertz());
+            let middle = |values: &[f64]| median(values).context("rounds");
+            for (samples, values) in cases.iter_mut().zip(&values) {
+                samples.push((set, middle(values)?));
+            }
+            bounds.push(middle(&bound)?);
+            sums.push((set, middle(&values[0])? + middle(&bound)?));
         }
-        let middle = |values: &[f64]| median(values).context("rounds");
-        few.push((set, middle(&values[0])?));
-        many.push((set, middle(&values[1])?));
-        bounds.push(middle(&bound)?);
-        sums.push((set, middle(&values[0])? + middle(&bound)?));
+        if !is_test {
+            print(vlan, &cases, &bounds, &sums)?;
+        }
     }
-    if is_test {
-        return Ok(());
-    }
-    println!("| stations | cycles a packet |\n|---|---|");
-    for (count, samples) in STATIONS.into_iter().zip([&few, &many]) {
-        let values: Vec<_> = samples.iter().map(|(_, cycles)| *cycles).collect();
-        println!("| {count} | {:.1} |", median(&values).context("samples")?);
-    }
-    println!("\nmemory's bound, two loads of {} slots: {:.1} cycles", SLOTS[1], median(&bounds).context("sets")?);
-    for (what, beside) in [("1000 stations", &few), ("1000 stations and the bound", &sums)] {
-        let ratio = ratio(&many, beside, Pairing::ByRound).context("samples")?;
+    Ok(())
+}
+
+/// Prints the cycles of each switch, and its ratios to the first one.
+fn print(vlan: Option<VlanId>, cases: &[Vec<(u32, f64)>], bounds: &[f64], sums: &[(u32, f64)]) -> anyhow::Result<()> {
+    let beside = |samples: &[(u32, f64)], others: &[(u32, f64)]| {
+        let ratio = ratio(samples, others, Pairing::ByRound).context("samples")?;
         let interval = ratio.interval.map_or_else(String::new, |all| format!(" [{:.2}, {:.2}]", all.low, all.high));
-        println!("100 000 stations beside {what}: {:.2}{interval}", ratio.value);
+        anyhow::Ok(format!("{:.2}{interval}", ratio.value))
+    };
+    println!("{} VLANs:\n", if vlan.is_some() { "with" } else { "without" });
+    println!("| stations | that get packets | cycles a packet | to the first | to the first and the bound |");
+    println!("|---|---|---|---|---|");
+    for (at, ((stations, active), samples)) in CASES.into_iter().zip(cases).enumerate() {
+        let values: Vec<_> = samples.iter().map(|(_, cycles)| *cycles).collect();
+        let cycles = median(&values).context("samples")?;
+        print!("| {stations} | {active} | {cycles:.1} |");
+        if at == 0 {
+            println!(" | |");
+        } else {
+            println!(" {} | {} |", beside(samples, &cases[0])?, beside(samples, sums)?);
+        }
     }
+    println!("\nmemory's bound, two loads of {} slots: {:.1} cycles\n", SLOTS[1], median(bounds).context("sets")?);
     Ok(())
 }
