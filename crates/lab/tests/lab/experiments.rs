@@ -291,8 +291,10 @@ fn tunnel() {
             "gre" => 54.0 + 8.0,
             other => panic!("{other}"),
         };
-        // A few frames ask for MAC addresses.
-        assert!((overhead - expected).abs() < 1.0, "{overhead}: {sample:?}");
+        // A few frames ask for MAC addresses. On a busy machine they are among few.
+        let frames = metric_of(sample, "mpps") * 1e6 * settings().time.as_secs_f64();
+        let short = 8.0 * metric_of(sample, "wire_frame_bytes") / frames;
+        assert!((overhead - expected).abs() < 1.0 + short, "{overhead}: {sample:?}");
         let bytes = match sample.cell["load"].as_str() {
             "1500" => 1514.0..1515.0,
             "64" => 60.0..61.0,
