@@ -63,7 +63,7 @@ pub(crate) struct Entry {
     form: Option<usize>,
     /// The outputs behind the first of enclosed nodes, the own one first. Empty for others.
     behind: Vec<usize>,
-    /// The rule which of an output's packets pass, and which of them first. Most outputs have none.
+    /// Decides which of an output's packets pass, and which of them go first. Most outputs have none.
     policy: Option<Box<OutputPolicy>>,
 }
 

@@ -98,9 +98,9 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
     for (key, span) in own {
         // In a bridge they are for the packets of the bridge.
         if let Some(span) = span.filter(|_| network.is_none()) {
+            let why = if key == "expedited" { "have no classes here" } else { "pass no nodes" };
             let message = format!(
-                "{key} of port {:?}: it is the port of underlay {:?}, whose packets pass no nodes; set {key} at its \
-                 tunnels",
+                "{key} of port {:?}: it is the port of underlay {:?}, whose packets {why}; set {key} at its tunnels",
                 port.name, underlay.name
             );
             report.error(span, message);

@@ -32,8 +32,8 @@ pub(crate) const KEYS: &[Key] = &[
         "expedited",
         Value::IntegersOrChoices { min: 0, max: Dscp::MAX as i64, words: &NAMES, of: "names such as `\"ef\"`" },
         Absent::Text("none"),
-        "Classes of service whose packets pass before others at the port: where `rate-in` or `rate-out` drops, and \
-         where the guest of a vhost-user port has few free buffers.",
+        "Classes of service whose packets pass before others at the port. They do where `rate-in` or `rate-out` \
+         drops, and where the guest of a vhost-user port has few free buffers.",
         "[\"ef\", \"cs6\"]",
     ),
 ];

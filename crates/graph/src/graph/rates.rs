@@ -8,7 +8,7 @@ use super::{Action, Entry, Graph};
 use crate::clock::{cycles, nanoseconds};
 use crate::{Meter, Port, expedited};
 
-/// The rule which of an output's packets pass, and which of them first.
+/// Decides which of an output's packets pass, and which of them go first.
 #[derive(Debug, Default)]
 pub(super) struct OutputPolicy {
     pub(super) rate: Option<Meter>,
@@ -131,7 +131,7 @@ impl Entry {
         let Some(rate) = self.policy.as_mut().and_then(|policy| policy.rate.as_mut()) else { return };
         let mut dropped = beyond.clone();
         dropped.retain(|id| {
-            let comes_again = turn.leaves_any(turn.source(id));
+            let comes_again = turn.leaves_earlier(id);
             if comes_again {
                 turn.leave(id);
             }

@@ -101,15 +101,6 @@ impl RateLimits {
     pub fn lets_pass(&self, credit: Cost) -> bool {
         (self.bytes.is_none() || credit.bytes > 0) && (self.packets.is_none() || credit.packets > 0)
     }
-
-    /// Returns whether an expedited packet passes with this credit: the debt is less than a burst.
-    #[must_use]
-    pub fn lends(&self, credit: Cost) -> bool {
-        let is_below = |limit: Option<Limit>, credit: i64| {
-            limit.is_none_or(|limit| credit.saturating_neg() < limit.burst.saturating_as::<i64>())
-        };
-        is_below(self.bytes, credit.bytes) && is_below(self.packets, credit.packets)
-    }
 }
 
 /// The tokens of one limit.
@@ -197,6 +188,13 @@ impl TokenBucket {
     #[must_use]
     pub fn has_credit(&self) -> bool {
         [self.bytes, self.packets].iter().flatten().all(|tokens| tokens.balance >= PARTS)
+    }
+
+    /// Returns whether an expedited packet may pass without credit: whether the debt is less than a burst.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        let is_below = |tokens: &Tokens| -tokens.balance < i128::from(tokens.limit.burst) * PARTS;
+        [self.bytes, self.packets].iter().flatten().all(is_below)
     }
 
     /// Takes tokens, even if that makes a debt. A negative cost gives tokens back.

@@ -41,6 +41,15 @@ impl RateStats {
     }
 }
 
+/// The tokens that a packet has taken.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    id: PacketId,
+    cost: Cost,
+    /// The bucket has lent them.
+    is_lent: bool,
+}
+
 /// The credit of one input or output of one worker's graph: a member of a [`RateBucket`].
 #[derive(Debug)]
 pub struct Meter {
@@ -57,7 +66,7 @@ pub struct Meter {
     /// Bytes of a packet in the last batch that had packets.
     mean: i64,
     /// Packets of this turn that have taken tokens.
-    taken: Vec<(PacketId, Cost)>,
+    taken: Vec<Taken>,
     /// The classes of service that pass before others when the meter polices.
     expedited: DscpSet,
 }
@@ -84,8 +93,8 @@ impl Meter {
 
     /// Lets packets of these classes of service pass before others where the meter polices.
     ///
-    /// They pass without credit, too, until they owe one burst. The others pass again once that debt is
-    /// paid. So they lose nothing while they are within the rate, whatever the others send.
+    /// Without credit, the bucket lends them tokens, up to one burst. Other packets pass again once that is
+    /// paid. So expedited packets within the rate lose nothing, whatever the others send.
     #[must_use]
     pub fn expediting(mut self, classes: DscpSet) -> Self {
         self.expedited = classes;
@@ -190,17 +199,17 @@ impl Meter {
         }
         let cost = cost(packets, id);
         self.credit -= cost;
-        self.taken.push((id, cost));
+        self.taken.push(Taken { id, cost, is_lent: false });
         true
     }
 
-    /// Takes the tokens of an expedited packet for which there is no credit. Returns false if the debt is
-    /// too large already.
+    /// Takes the tokens of an expedited packet for which there is no credit. Returns false if too many are
+    /// lent already.
     fn borrows(&mut self, packets: &Packets<'_>, id: PacketId, now: u64) -> bool {
         let cost = cost(packets, id);
-        let lends = self.bucket.borrow(self.member, &mut self.credit, cost, now);
+        let lends = self.bucket.lend(cost, now);
         if lends {
-            self.taken.push((id, cost));
+            self.taken.push(Taken { id, cost, is_lent: true });
         }
         lends
     }
@@ -244,9 +253,11 @@ impl Meter {
         let mut packets = 0;
         let mut bytes = 0;
         let departs = turn.departs();
-        for (id, cost) in self.taken.drain(..) {
+        for Taken { id, cost, is_lent } in self.taken.drain(..) {
             if departs.as_ref().is_none_or(|departs| departs[id.index()]) {
                 passed += cost;
+            } else if is_lent {
+                self.bucket.return_loan(cost);
             } else {
                 self.bucket.refund(self.member, &mut self.credit, cost);
                 // It may have credit again.
@@ -266,7 +277,7 @@ impl Meter {
         let (bytes, packets) = self
             .taken
             .drain(..)
-            .fold((0, 0), |(bytes, packets), (_, cost)| (bytes + cost.bytes, packets + cost.packets));
+            .fold((0, 0), |(bytes, packets), taken| (bytes + taken.cost.bytes, packets + taken.cost.packets));
         self.stats.bytes.add_shared(bytes.saturating_as::<u64>());
         self.stats.packets.add_shared(packets.saturating_as::<u64>());
     }

@@ -133,25 +133,21 @@ impl RateBucket {
         }
     }
 
-    /// Takes the tokens of a packet at the time `now` without credit for it. Returns false if the member
-    /// owes a burst already.
-    pub(super) fn borrow(&self, member: usize, credit: &mut Cost, cost: Cost, now: u64) -> bool {
+    /// Lends the tokens of a packet at the time `now`. Returns false if a burst is lent already. The debt is
+    /// the bucket's: no member gets a quantum until it is paid.
+    pub(super) fn lend(&self, cost: Cost, now: u64) -> bool {
         let mut shared = self.lock();
-        let limits = shared.bucket.limits();
-        // What has come since the member asked pays its debt first.
         shared.bucket.refill(now);
-        shared.serve(limits);
-        let Some(Some(own)) = shared.members.get_mut(member) else { return false };
-        let credit = if own.state == State::Passes { credit } else { &mut own.credit };
-        let lends = limits.lends(*credit);
+        let lends = shared.bucket.lends();
         if lends {
-            *credit -= cost;
-            if own.state == State::Served && !limits.lets_pass(own.credit) {
-                own.state = State::Waits;
-                shared.waiting.push_back(member);
-            }
+            shared.bucket.take(cost);
         }
         lends
+    }
+
+    /// Returns the tokens that were lent to a packet that did not pass.
+    pub(super) fn return_loan(&self, cost: Cost) {
+        self.lock().give(cost);
     }
 
     /// Returns the tokens of a packet that did not pass.

@@ -491,6 +491,14 @@ impl<'t> Turn<'t> {
                 .any(|slot| slot.source == source && slot.disposition == Disposition::Left)
     }
 
+    /// Returns whether a packet before this one, of the same source queue, is to be left in its ring.
+    /// Then this one comes again, too.
+    pub fn leaves_earlier(&self, id: PacketId) -> bool {
+        let source = self.source(id);
+        let earlier = self.packets.slots[..self.used].iter().take(id.index());
+        self.left > 0 && earlier.into_iter().any(|slot| slot.source == source && slot.disposition == Disposition::Left)
+    }
+
     /// Rolls back the packets of a source queue that go back to its ring. Returns their number and
     /// their bytes, as the ring counted them.
     ///

@@ -29,7 +29,7 @@ pub(crate) enum Step {
     PortSourceCheck { new: usize },
     /// A port has another share of its worker's time.
     PortShare { new: usize },
-    /// The class of service of its packets changes.
+    /// The class of service that its packets get changes, or those that pass before others.
     PortClasses { old: usize, new: usize },
     /// A port has other groups, another share of connections, or is trusted or no longer.
     PortGroups { new: usize },

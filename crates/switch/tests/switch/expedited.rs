@@ -101,13 +101,41 @@ fn packets_that_wait_for_buffers_keep_their_order() {
     rig.no_drops();
 }
 
+/// A limit from which no tokens come, however slow the test is.
+fn slow() -> Option<PortRate> {
+    let limit = Limit { per_second: 0, burst: 20 };
+    Some(PortRate::Own(RateLimits { bytes: None, packets: Some(limit) }))
+}
+
+/// A packet beyond the limit drops there, although later ones of its sender wait for buffers.
+#[test]
+fn packets_that_wait_behind_one_that_drops_come_again() {
+    let rig = rig(2, |config| {
+        config.patches.push(patch(0, 1));
+        config.patches[0].full = WhenFull::Wait;
+        config.ports[1].expedited = ef();
+        config.ports[1].rate_out = slow();
+    });
+    let mut a = rig.guest(0, &GuestOptions::default());
+    let mut b = rig.guest(1, &GuestOptions { ring_size: 32, ..GuestOptions::default() });
+    send_all(&mut a, numbered(BEST_EFFORT, 0..20));
+    assert_eq!(sent_of(&rig, 20), 20);
+    // Twelve buffers are free, for 20 packets that borrow tokens.
+    for frame in numbered(BEST_EFFORT, 20..21).chain(numbered(EF, 0..20)) {
+        assert!(a.send(&NetHeader::default(), &frame), "a free buffer");
+    }
+    a.flush();
+    assert_eq!(sent_of(&rig, 33), 32);
+    let got = take(&mut b, 32);
+    let rest = take(&mut b, 8);
+    let expected = numbered(BEST_EFFORT, 0..20).chain(numbered(EF, 0..20));
+    assert!(got.into_iter().chain(rest).map(|(_, frame)| frame).eq(expected));
+    assert_eq!((rig.drops(1, "rate"), rig.port(0).drops.len()), (1, 0), "{:?}", rig.port(0).drops);
+}
+
 #[test]
 fn a_limit_lets_expedited_packets_pass_when_others_drop() {
-    // No tokens come, however slow the test is.
-    let limit = Limit { per_second: 0, burst: 20 };
-    let rig = expedited(|config| {
-        config.ports[1].rate_out = Some(PortRate::Own(RateLimits { bytes: None, packets: Some(limit) }));
-    });
+    let rig = expedited(|config| config.ports[1].rate_out = slow());
     let mut a = rig.guest(0, &GuestOptions::default());
     let mut b = rig.guest(1, &GuestOptions::default());
     send_all(&mut a, numbered(BEST_EFFORT, 0..100));

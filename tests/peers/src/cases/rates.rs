@@ -1,4 +1,4 @@
-//! Limits of Linux guests: packets of a guest wait, and TCP runs at the rate without a loss; packets to a
+//! Limits of Linux guests. Packets of a guest wait, and TCP runs at the rate without a loss. Packets to a
 //! guest drop, but not those of an expedited class.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -262,10 +262,10 @@ enum Event {
         len: i64,
         stays: bool,
     },
-    /// A member has an expedited packet of this length.
+    /// An expedited packet of this length finds no credit.
     Expedited {
-        member: usize,
         len: i64,
+        stays: bool,
     },
     /// A member has no more packets.
     Idle {
@@ -282,7 +282,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => (1_u64..3_000_000).prop_map(|nanoseconds| Event::Pass { nanoseconds }),
         6 => (member.clone(), 60_i64..66_000, proptest::bool::weighted(0.1))
             .prop_map(|(member, len, stays)| Event::Packet { member, len, stays }),
-        1 => (member.clone(), 60_i64..66_000).prop_map(|(member, len)| Event::Expedited { member, len }),
+        1 => (60_i64..66_000, proptest::bool::weighted(0.1)).prop_map(|(len, stays)| Event::Expedited { len, stays }),
         1 => member.clone().prop_map(|member| Event::Idle { member }),
         1 => member.prop_map(|member| Event::Leave { member }),
     ];
@@ -290,7 +290,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Whatever members do, they pass no more than rate, burst, and a packet and what is lent each; and no
+    /// Whatever members do, they pass no more than the rate, the burst, what is lent, and a packet each. No
     /// token is lost: once all have left, the bucket has what did not pass.
     #[test]
     fn tokens_are_neither_made_nor_lost(
@@ -321,13 +321,16 @@ proptest! {
                         }
                     }
                 }
-                Event::Expedited { member, len } => {
-                    if let Some((number, credit)) = members.get_mut(&member)
-                        && bucket.borrow(*number, credit, Cost { bytes: len, packets: 1 }, now)
-                    {
-                        passed += i128::from(len);
-                        longest = longest.max(len);
-                        lent = i128::from(burst);
+                Event::Expedited { len, stays } => {
+                    let cost = Cost { bytes: len, packets: 1 };
+                    if bucket.lend(cost, now) {
+                        if stays {
+                            bucket.return_loan(cost);
+                        } else {
+                            passed += i128::from(len);
+                            longest = longest.max(len);
+                            lent = i128::from(burst) + i128::from(longest);
+                        }
                     }
                 }
                 Event::Idle { member } => {
@@ -344,7 +347,7 @@ proptest! {
                 }
             }
             let most = i128::from(burst) + i128::from(per_second) * i128::from(now) / 1_000_000_000;
-            prop_assert!(passed <= most + 4 * (lent + i128::from(longest)), "{passed} of {most}");
+            prop_assert!(passed <= most + lent + 4 * i128::from(longest), "{passed} of {most}");
         }
         for (number, credit) in members.into_values() {
             bucket.leave(number, credit);
@@ -361,23 +364,24 @@ proptest! {
         prop_assert!((i64::try_from(burst).unwrap() - quantum + 1..=i64::try_from(burst).unwrap()).contains(&taken), "{taken} of {burst}");
     }
 
-    /// Expedited packets that are within the rate by themselves all pass, whatever others send; and all
-    /// together are within the rate, a burst, and the burst that they may borrow.
+    /// Expedited packets that are within the rate by themselves all pass, whatever others send, by this
+    /// meter or by others of the same bucket. All together keep the rate, a burst, and what is lent.
     #[test]
     fn expedited_packets_within_the_rate_lose_nothing(
         per_second in 100_000_u64..4_000_000,
-        bursts in 16_u64..200,
+        bursts in 4_u64..200,
+        others in 0_usize..4,
         steps in proptest::collection::vec(
             (0_u64..2_000_000, proptest::collection::vec((60_usize..251, any::<bool>()), 0..12)), 1..100),
     ) {
-        // What others may owe, and what the bucket keeps until it is a quantum.
-        let spare = 2 * (250 + only_bytes(per_second, u64::MAX).quantum().bytes.unsigned_abs());
-        let burst = bursts * 250 + 2 * spare;
+        let burst = bursts * 250;
         let limits = only_bytes(per_second, burst);
         // The reference: a bucket that only expedited packets take from.
-        let mut alone = TokenBucket::new(only_bytes(per_second, burst - spare), 0);
+        let mut alone = TokenBucket::new(limits, 0);
         let mut now = 0;
-        let mut batches = Vec::new();
+        let mut meters = meters(limits, 1 + others);
+        let first = meters.remove(0).expediting(expedited());
+        meters.insert(0, first);
         for (gap, packets) in steps {
             now += gap;
             alone.refill(now);
@@ -390,16 +394,17 @@ proptest! {
             };
             // The others always have more than the rate.
             let packets: Vec<_> = packets.into_iter().filter(conforms).chain([(250, false); 36]).collect();
-            batches.push((now, packets));
-        }
-        let mut meter = meters(limits, 1).remove(0).expediting(expedited());
-        let passed = police(&mut meter, &batches);
-        for (at, ((_, packets), passed)) in batches.iter().zip(&passed).enumerate() {
+            for meter in &mut meters[1..] {
+                police(meter, &[(now, vec![(250, false); 36])]);
+            }
+            let passed = police(&mut meters[0], &[(now, packets.clone())]).remove(0);
             for (packet, passes) in packets.iter().zip(passed) {
-                prop_assert!(!packet.1 || *passes, "batch {at} lost {packet:?}");
+                prop_assert!(!packet.1 || passes, "lost {packet:?} at {now}");
             }
         }
-        let most = 2 * u128::from(burst) + u128::from(per_second) * u128::from(now) / u128::from(SECOND) + 250;
-        prop_assert!(u128::from(meter.stats.bytes.get()) <= most, "{} of {most}", meter.stats.bytes.get());
+        let passed: u64 = meters.iter().map(|meter| meter.stats.bytes.get()).sum();
+        let most = 2 * u128::from(burst) + u128::from(per_second) * u128::from(now) / u128::from(SECOND);
+        let packets = 250 * (2 + others as u128);
+        prop_assert!(u128::from(passed) <= most + packets, "{passed} of {most}");
     }
 }

@@ -63,6 +63,7 @@ impl Queue {
             buffer_waiters: BufferWaiters::default(),
             waiting_round: None,
             firsts: Box::new([First::default(); BURST]),
+            most_found: 0,
             plan: Vec::with_capacity(MAX_BATCH),
             segment: Box::default(),
         };

@@ -33,6 +33,8 @@ pub(crate) struct QueueState {
     pub(crate) waiting_round: Option<u64>,
     /// The chains found last.
     pub(crate) firsts: Box<[First; BURST]>,
+    /// The most free buffers that were found at once while some were spared.
+    pub(crate) most_found: usize,
     /// The packets of the batch being delivered, with the buffers reserved for them.
     pub(crate) plan: Vec<Planned>,
     /// The GSO segment being made, or the headers of a run.

@@ -3,7 +3,7 @@
 //! The guest decides how small its buffers are and how many descriptors each has. Another guest
 //! decides how many packets come, and how long they are. So a turn counts the descriptors that it
 //! reads for a port, and stops at a limit. Each output of a graph has a budget of its own: a mirror
-//! port has one for each place of a mirror that copies to it.
+//! port has one for each place of a mirror that copies to it. An output that expedites packets has two.
 
 use straightline_virtio::ring::BURST;
 

@@ -20,12 +20,32 @@ pub(super) struct Buffers<'a, R> {
     /// The number of buffers for the next look: first [`DescriptorBudget::first_look`], then a
     /// burst.
     next_look: usize,
-    /// The number of buffers at the ring's end that are not used.
-    spared: usize,
+    spared: Spared<'a>,
     pub(super) budget: &'a mut DescriptorBudget,
     refused: Shortage,
     /// True if the last packet that ran out of buffers had taken all that the ring can hold.
     took_all: bool,
+}
+
+/// The buffers that stay free for packets that are delivered before others.
+pub(super) struct Spared<'a> {
+    /// The most buffers that stay free.
+    pub(super) most: usize,
+    /// The most free buffers that were ever found at once. At most half of them stay free: a guest may offer
+    /// far fewer than its ring holds.
+    pub(super) found: &'a mut usize,
+}
+
+impl Spared<'_> {
+    /// Returns the number of buffers that may be used of `free` ones.
+    #[inline]
+    fn usable(&mut self, free: usize) -> usize {
+        if self.most == 0 {
+            return free;
+        }
+        *self.found = free.max(*self.found);
+        free.saturating_sub(self.most.min(*self.found / 2))
+    }
 }
 
 /// The buffers that a refused packet found. A longer packet is refused without another look.
@@ -38,16 +58,16 @@ struct Shortage {
 }
 
 impl<'a, R: Device> Buffers<'a, R> {
-    /// Returns the buffers for a batch of `packets` packets. The last `spared` of them stay free.
+    /// Returns the buffers for a batch of `packets` packets.
     pub(super) fn new(
         ring: &'a mut R,
         firsts: &'a mut [First; BURST],
         packets: usize,
-        spared: usize,
+        spared: Spared<'a>,
         budget: &'a mut DescriptorBudget,
     ) -> Self {
         let refused = Shortage { capacity: u32::MAX, reason: Reason::NoBuffer, taken: 0 };
-        let next_look = budget.first_look(packets + spared);
+        let next_look = budget.first_look(packets + spared.most);
         Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, spared, budget, refused, took_all: false }
     }
 
@@ -62,7 +82,7 @@ impl<'a, R: Device> Buffers<'a, R> {
         (self.at, self.known) = (0, 0);
         let into = &mut self.firsts[..self.next_look];
         self.next_look = BURST;
-        self.known = self.ring.find(into)?.saturating_sub(self.spared);
+        self.known = self.spared.usable(self.ring.find(into)?);
         self.budget.spend(self.ring.followed());
         self.dry = self.known == 0;
         Ok(self.known)
@@ -211,8 +231,10 @@ mod tests {
         let mut firsts = [First::default(); BURST];
         let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
         let mut budget = DescriptorBudget::default();
-        let taken =
-            arena.turn(|turn| Buffers::new(&mut ring, &mut firsts, 1, 0, &mut budget).take_singles(memory, turn, need));
+        let taken = arena.turn(|turn| {
+            Buffers::new(&mut ring, &mut firsts, 1, Spared { most: 0, found: &mut 0 }, &mut budget)
+                .take_singles(memory, turn, need)
+        });
         assert!(taken.0 >= need && taken.1 == count, "{taken:?}");
         ring.give_back(count);
         let length = |n: u16| {
@@ -235,5 +257,19 @@ mod tests {
         ] {
             assert_eq!(used_lengths(lengths, need), used, "{lengths:?}");
         }
+    }
+
+    #[test]
+    fn a_guest_that_offers_few_buffers_has_half_of_them_for_all() {
+        let usable = |most, frees: &[usize]| {
+            let mut found = 0;
+            let mut spared = Spared { most, found: &mut found };
+            frees.iter().map(|&free| spared.usable(free)).collect::<Vec<_>>()
+        };
+        assert_eq!(usable(0, &[64, 8, 0]), [64, 8, 0]);
+        assert_eq!(usable(32, &[64, 40, 32, 64, 1]), [32, 8, 0, 32, 0]);
+        // A guest with eight buffers, and one with 33, of which others have used some.
+        assert_eq!(usable(32, &[8, 5, 4, 3, 8]), [4, 1, 0, 0, 4]);
+        assert_eq!(usable(32, &[1, 33, 17, 16]), [1, 17, 1, 0]);
     }
 }

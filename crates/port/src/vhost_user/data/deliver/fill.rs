@@ -6,7 +6,7 @@ use straightline_virtio::ring::{Device, Ring};
 
 use super::WhenFull;
 use super::budget::DescriptorBudget;
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Spared};
 use super::delivery::{Delivery, NotDelivered, Tally};
 use super::marks::mark;
 use super::plain;
@@ -26,9 +26,9 @@ pub(super) fn fill<'t>(
     budget: &mut DescriptorBudget,
     without_vanished: bool,
 ) -> Tally {
-    let QueueState { ring, firsts, plan, segment, .. } = inner;
+    let QueueState { ring, firsts, most_found, plan, segment, .. } = inner;
     plan.clear();
-    let spared = full.spared(ring.size());
+    let spared = Spared { most: full.spared(ring.size()), found: most_found };
     let wait = full == WhenFull::Wait;
     match ring {
         Ring::Split(ring) => {

@@ -99,8 +99,8 @@ pub(crate) enum WhenFull {
 }
 
 impl WhenFull {
-    /// Returns the number of buffers that stay free in a ring of this size: an eighth of them, and at most
-    /// half of a burst, so that a look at the next burst finds some to use.
+    /// Returns the most buffers that stay free in a ring of this size: for an eighth of its entries. They are
+    /// at most half of a burst, so that a look at the next burst finds some to use.
     fn spared(self, size: u16) -> usize {
         if self == WhenFull::Spare { usize::from(size / 8).min(BURST / 2) } else { 0 }
     }
