@@ -8,6 +8,7 @@ mod enclosed;
 mod forms;
 mod inputs;
 mod node;
+mod policy;
 mod rates;
 mod rounds;
 
@@ -22,11 +23,10 @@ pub use forms::Form;
 use forms::FormGroup;
 use inputs::{Input, InputRate, Inputs, sum_of};
 pub use node::{Departs, Next, Node};
-use rates::OutputPolicy;
+use policy::OutputPolicy;
 use straightline_packet::{
     Batch, InputRules, KeptPackets, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn,
 };
-use straightline_wire::DscpSet;
 
 use crate::clock::{cycles, hertz, in_cycles};
 use crate::shares::{SendCost, TURN_TIME};
@@ -311,30 +311,6 @@ impl Graph {
         let mut input = Input::new(port, to.0, stats, served, rules, weight);
         input.rate = rate;
         self.inputs.add(input);
-    }
-
-    /// Limits the packets of an output to a rate. Those beyond it are dropped.
-    ///
-    /// # Panics
-    /// If `output` is a node.
-    pub fn limit_output(&mut self, output: NodeIndex, rate: Meter) {
-        self.policy(output).rate = Some(rate);
-    }
-
-    /// Has an output deliver packets of these classes of service before others, and keep some of its
-    /// port's free buffers for them ([`Port::deliver_sparing`]). It does nothing where packets wait for
-    /// buffers: there none is lost.
-    ///
-    /// # Panics
-    /// If `output` is a node.
-    pub fn expedite(&mut self, output: NodeIndex, classes: DscpSet) {
-        self.policy(output).expedited = classes;
-    }
-
-    fn policy(&mut self, output: NodeIndex) -> &mut OutputPolicy {
-        let entry = &mut self.entries[output.0];
-        assert!(!matches!(entry.action, Action::Node(_)), "a node has no policy of an output");
-        entry.policy.get_or_insert_default()
     }
 
     /// Returns the statistics of all inputs, nodes and outputs, in the order in which packets pass
