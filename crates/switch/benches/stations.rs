@@ -2,9 +2,14 @@
 //!
 //! `cargo bench -p straightline-switch --bench stations`: a guest in a bridge sends to stations behind 200
 //! remotes of a VXLAN tunnel, in a random order. The wire takes packets and does nothing. Guest and worker
-//! are one thread, and only the worker's turns are timed. Switches with 1000 stations, with 100 000, and with
-//! 100 000 of which 100 get packets alternate, in sets that are built anew; a sample is the median of a set.
-//! There are such switches with VLANs in the bridge, and without.
+//! are one thread, and only the worker's turns are timed. Three switches alternate:
+//!
+//! - one has 1000 stations;
+//! - one has 100 000;
+//! - one has 100 000, and only 100 of them get packets.
+//!
+//! They are built anew for each set, and a sample is the median of a set. All of this is done for a bridge
+//! without VLANs, and for one with VLANs.
 //!
 //! A packet is looked up twice, in the bridge's table and in the tunnel's. So the bound is the time of two
 //! loads from random places of such a table, each behind the load before, less those of a table for 1000

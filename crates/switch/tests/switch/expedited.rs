@@ -4,7 +4,7 @@ use straightline_config::{Config, PortRate, WhenFull};
 use straightline_graph::{Limit, RateLimits};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_testing::tunnel::{Net, V4};
-use straightline_testing::{BASIC, Rig, bridge, frame, mac, patch, rig, take, wait_until};
+use straightline_testing::{BASIC, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::{Dscp, DscpSet};
@@ -37,15 +37,8 @@ fn of_class(dscp: u8, len: usize, n: u64) -> Vec<u8> {
     frame
 }
 
-/// Sends packets, and waits until the switch has taken all of them.
 fn send_all(guest: &mut Guest, frames: impl IntoIterator<Item = Vec<u8>>) {
-    for frame in frames {
-        wait_until("a free buffer", || {
-            let is_sent = guest.send(&NetHeader::default(), &frame);
-            guest.flush();
-            is_sent
-        });
-    }
+    frames.into_iter().for_each(|frame| send(guest, &frame));
 }
 
 fn numbered(dscp: u8, numbers: std::ops::Range<u64>) -> impl Iterator<Item = Vec<u8>> {

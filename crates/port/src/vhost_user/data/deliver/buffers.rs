@@ -268,8 +268,9 @@ mod tests {
         };
         assert_eq!(usable(0, &[64, 8, 0]), [64, 8, 0]);
         assert_eq!(usable(32, &[64, 40, 32, 64, 1]), [32, 8, 0, 32, 0]);
-        // A guest with eight buffers, and one with 33, of which others have used some.
+        // This guest offers eight buffers.
         assert_eq!(usable(32, &[8, 5, 4, 3, 8]), [4, 1, 0, 0, 4]);
+        // This one offers 33, and had a single free one at the first look.
         assert_eq!(usable(32, &[1, 33, 17, 16]), [1, 17, 1, 0]);
     }
 }
