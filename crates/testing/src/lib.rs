@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | | [`allocations`] | an allocator that counts the allocations of a thread |
 //! | | [`golden`] | frames of each kind of tunnel, which this project's code did not make |
+//! | | (the root) | [`wait_until`], the one wait of all tests |
 //! | `frames` | `frames` | frames of all kinds for flow tables |
 //! | `packet` | `memory` | memory in place of guest memory, and arenas to run turns in |
 //! | `graph` | `ports` | ports of a graph that send packets of a test, and keep what they get |
@@ -44,6 +45,8 @@ pub mod ports;
 mod rig;
 #[cfg(feature = "switch")]
 pub mod tunnel;
+mod wait;
 
 #[cfg(feature = "switch")]
 pub use rig::*;
+pub use wait::{Answer, PATIENCE, wait_until};

@@ -14,9 +14,7 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
 
-/// Time limit of a wait. It is long enough for the slowest machine, and only a failing test waits
-/// so long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use crate::{PATIENCE, wait_until};
 
 /// The features that every guest here negotiates.
 pub const BASIC: u64 = f::VIRTIO_F_VERSION_1;
@@ -125,15 +123,6 @@ pub fn wait_event(switch: &Switch, what: &str, is_so: impl Fn(&EventKind) -> boo
 /// Lets other threads run: there may be fewer CPUs than threads.
 pub fn pause() {
     std::thread::sleep(Duration::from_micros(50));
-}
-
-/// Waits until `is_so` returns true. Panics with `what` when the time limit is over.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "timed out before {what}");
-        pause();
-    }
 }
 
 /// Waits until the driver has all buffers of its transmit ring back.
