@@ -53,6 +53,7 @@ mod stats;
 mod watchdog;
 mod worker;
 
+pub use clock::Clock;
 pub use control::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told, Unprepared};
 pub use epoll_waiter::{EpollWaiter, Token, Watch, is_eventfd};
 pub use graph::{Departs, Form, Graph, Next, Node, NodeIndex};
