@@ -180,9 +180,7 @@ fn table(level: Level) -> Option<&'static sl_kernels> {
         Level::Avx512Copies(_) => Some(&avx512_copies::KERNELS),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => Some(&neon::KERNELS),
-        // These are for comparisons; C programs have the first of them already.
-        Level::Libc | Level::Bytes => None,
-        #[cfg(target_arch = "x86_64")]
-        Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => None,
+        // C programs have the most important one, `memmove`, already.
+        Level::Compared(_) => None,
     }
 }

@@ -2,12 +2,10 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
-use std::ffi::c_void;
-use std::hint::black_box;
-
+#[cfg(target_arch = "x86_64")]
+use crate::comparison;
 use crate::generic::Algorithms;
 use crate::level::Level;
-use crate::others;
 use crate::sum::Sum;
 use crate::vector::Vector;
 
@@ -42,22 +40,12 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => copy_avx2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(_) | Level::MovsbLong(_) => copy_movsb_long(dst, src, len),
+            Level::Avx512(_) => copy_movsb_long(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512Copies(_) => copy_avx512(dst, src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => copy_neon(dst, src, len),
-            Level::Libc => copy_libc(dst, src, len),
-            Level::Bytes => others::bytes(dst, src, len),
-            #[cfg(target_arch = "x86_64")]
-            Level::Movsb => others::movsb(dst, src, len),
-            #[cfg(target_arch = "x86_64")]
-            Level::Unaligned(_) => copy_unaligned(dst, src, len),
-            #[cfg(target_arch = "x86_64")]
-            Level::Streaming(_) => {
-                others::streaming(dst, src, len);
-                others::store_fence();
-            }
+            Level::Compared(comparison) => comparison.copy(dst, src, len),
         }
     }
 }
@@ -83,11 +71,7 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
             Level::Avx512(_) | Level::Avx512Copies(_) => copy_sum_avx512(dst, src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => copy_sum_neon(dst, src, len),
-            Level::Libc | Level::Bytes => return copy_sum(Level::detect(), dst, src, len, sum),
-            #[cfg(target_arch = "x86_64")]
-            Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => {
-                return copy_sum(Level::detect(), dst, src, len, sum);
-            }
+            Level::Compared(_) => return copy_sum(Level::detect(), dst, src, len, sum),
         }
     };
     sum.append(partial, len);
@@ -110,11 +94,7 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
             Level::Avx512(_) | Level::Avx512Copies(_) => sum_avx512(src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => sum_neon(src, len),
-            Level::Libc | Level::Bytes => return self::sum(Level::detect(), bytes, sum),
-            #[cfg(target_arch = "x86_64")]
-            Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => {
-                return self::sum(Level::detect(), bytes, sum);
-            }
+            Level::Compared(_) => return self::sum(Level::detect(), bytes, sum),
         }
     };
     sum.append(partial, len);
@@ -139,11 +119,7 @@ pub unsafe fn sum_shared(level: Level, src: *const u8, len: usize, sum: &mut Sum
             Level::Avx512(_) | Level::Avx512Copies(_) => sum_shared_avx512(src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => sum_shared_neon(src, len),
-            Level::Libc | Level::Bytes => return sum_shared(Level::detect(), src, len, sum),
-            #[cfg(target_arch = "x86_64")]
-            Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => {
-                return sum_shared(Level::detect(), src, len, sum);
-            }
+            Level::Compared(_) => return sum_shared(Level::detect(), src, len, sum),
         }
     };
     sum.append(partial, len);
@@ -203,35 +179,12 @@ pub unsafe fn store8(dst: *mut u8, bytes: [u8; 8]) {
     unsafe { u64::from_ne_bytes(bytes).store(dst) }
 }
 
-unsafe extern "C" {
-    fn memmove(dst: *mut c_void, src: *const c_void, len: usize) -> *mut c_void;
-}
-
-/// Copies by `memmove` of the C library. It allows overlap, and in glibc it is the same code as
-/// `memcpy`.
-pub(crate) unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
-    // The compiler must not recognise `memmove`: a call that it recognises implies that no one else
-    // writes the bytes.
-    let memmove: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = black_box(memmove);
-    // SAFETY: the pointers are the caller's promise. If bytes change during the call, each
-    // instruction of `memmove` loads some value. `memmove` takes no decision by these values.
-    unsafe { memmove(dst.cast(), src.cast(), len) };
-}
-
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn copy_movsb_long(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the instruction set is enabled in this function; the pointers are the caller's promise.
-    unsafe { others::movsb_long(dst, src, len) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn copy_unaligned(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: as above.
-    unsafe { others::unaligned(dst, src, len) }
+    unsafe { comparison::movsb_long(dst, src, len) }
 }
 
 /// Defines the kernels of one instruction set.

@@ -9,6 +9,8 @@ use std::str::FromStr;
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
+use crate::comparison::Comparison;
+
 /// Instruction set that this machine has.
 ///
 /// Safe code cannot create a value of a set that the machine lacks. A set beyond the baseline of
@@ -35,26 +37,10 @@ pub enum Level {
     /// measured.
     #[cfg(target_arch = "aarch64")]
     Neon,
-    /// Not an instruction set: copies by `memmove` of the C library, for comparisons. Sums use the
-    /// level of [`Level::detect`]. [`supported`](Level::supported) does not return it, and
-    /// [`FromStr`] does not parse it. This holds for all levels below.
-    Libc,
-    /// Copies byte by byte.
-    Bytes,
-    /// Copies by `rep movsb`.
-    #[cfg(target_arch = "x86_64")]
-    Movsb,
-    /// Copies as [`Level::Avx2`] does, and by `rep movsb` from some length on.
-    #[cfg(target_arch = "x86_64")]
-    MovsbLong(Avx2),
-    /// Copies as [`Level::Avx2`] does, and does not align the destination.
-    #[cfg(target_arch = "x86_64")]
-    Unaligned(Avx2),
-    /// Copies as [`Level::Avx2`] does, and from some length on by stores past the caches. A fence
-    /// follows at the end of [`Level::run`], and of each call that chooses by level. So these stores
-    /// come before all that the caller stores afterwards.
-    #[cfg(target_arch = "x86_64")]
-    Streaming(Avx2),
+    /// Not an instruction set: a copy that the switch's own is compared with. Sums use the level of
+    /// [`Level::detect`]. [`supported`](Level::supported) does not return it, and [`FromStr`] does not
+    /// parse it.
+    Compared(Comparison),
 }
 
 impl Level {
@@ -96,22 +82,9 @@ impl Level {
     }
 
     /// Returns the levels of this machine that are no instruction sets. They copy in other ways than
-    /// the switch does.
+    /// the switch does. An x86-64 machine without AVX2 has none.
     pub fn for_comparison() -> impl Iterator<Item = Self> {
-        [
-            Some(Self::Libc),
-            Some(Self::Bytes),
-            #[cfg(target_arch = "x86_64")]
-            Some(Self::Movsb),
-            #[cfg(target_arch = "x86_64")]
-            Avx2::detect().map(Self::MovsbLong),
-            #[cfg(target_arch = "x86_64")]
-            Avx2::detect().map(Self::Unaligned),
-            #[cfg(target_arch = "x86_64")]
-            Avx2::detect().map(Self::Streaming),
-        ]
-        .into_iter()
-        .flatten()
+        Comparison::all().map(Self::Compared)
     }
 
     /// Names of [`Self::for_comparison`] of all machines, in its order.
@@ -135,16 +108,7 @@ impl Level {
             Self::Avx512Copies(_) => "avx512-copies",
             #[cfg(target_arch = "aarch64")]
             Self::Neon => "neon",
-            Self::Libc => "libc",
-            Self::Bytes => "bytes",
-            #[cfg(target_arch = "x86_64")]
-            Self::Movsb => "movsb",
-            #[cfg(target_arch = "x86_64")]
-            Self::MovsbLong(_) => "movsb-long",
-            #[cfg(target_arch = "x86_64")]
-            Self::Unaligned(_) => "unaligned",
-            #[cfg(target_arch = "x86_64")]
-            Self::Streaming(_) => "streaming",
+            Self::Compared(copy) => copy.name(),
         }
     }
 }

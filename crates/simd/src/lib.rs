@@ -32,7 +32,7 @@
 //! |---|---|
 //! | `level.rs` | [`Level`], and the tokens that prove an instruction set |
 //! | `kernel.rs` | the public functions: dispatch by level, and one `#[target_feature]` wrapper for each set |
-//! | `others.rs` | copies for comparisons |
+//! | `comparison.rs` | copies for comparisons |
 //! | `run.rs` | [`Kernels`] and [`Level::run`]: a caller's loop, compiled for each set |
 //! | `generic.rs` | the algorithms, written once over `vector.rs` |
 //! | `wide.rs` | the sums of AVX-512 |
@@ -42,14 +42,14 @@
 //! | `prefetch.rs` | hints for the caches |
 //! | `reference.rs` | the reference implementation of each kernel, for tests |
 //!
-//! `unsafe` code is in `kernel.rs`, `others.rs`, `run.rs`, `generic.rs`, `wide.rs`, `arch/`, `prefetch.rs` and
-//! in the trait of `vector.rs`. The tokens in `level.rs` have constructors that are unsafe to call.
+//! `unsafe` code is in `kernel.rs`, `comparison.rs`, `run.rs`, `generic.rs`, `wide.rs`, `arch/`,
+//! `prefetch.rs` and in the trait of `vector.rs`. The tokens in `level.rs` have constructors that are unsafe to call.
 
 mod arch;
+mod comparison;
 mod generic;
 mod kernel;
 mod level;
-mod others;
 mod prefetch;
 pub mod reference;
 mod run;
@@ -58,6 +58,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
+pub use comparison::Comparison;
 pub use kernel::{copy, copy_sum, load8, load12, store2, store4, store8, sum, sum_shared};
 #[cfg(target_arch = "x86_64")]
 pub use level::{Avx2, Avx512};
@@ -66,6 +67,6 @@ pub use prefetch::{prefetch_read, prefetch_write};
 #[cfg(target_arch = "aarch64")]
 pub use run::Neon;
 #[cfg(target_arch = "x86_64")]
-pub use run::{Avx512Copies, Movsb, MovsbLong, Sse2, Streaming, Unaligned};
-pub use run::{Bytes, Kernels, Libc, Scalar, WithKernels};
+pub use run::{Avx512Copies, Sse2};
+pub use run::{Kernels, Scalar, WithKernels};
 pub use sum::Sum;

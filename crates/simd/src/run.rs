@@ -6,12 +6,12 @@
 use crate::arch::NeonVector;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{Avx2Vector, Sse2Vector};
+use crate::comparison::Comparison;
 use crate::generic::Algorithms;
 use crate::kernel;
 use crate::level::Level;
 #[cfg(target_arch = "x86_64")]
 use crate::level::{Avx2, Avx512};
-use crate::others;
 use crate::sum::Sum;
 #[cfg(target_arch = "x86_64")]
 use crate::wide::{Avx512All, Avx512Sums};
@@ -106,21 +106,15 @@ impl Level {
             Self::Avx512Copies(token) => unsafe { with_avx512(work, Avx512Copies(token)) },
             #[cfg(target_arch = "aarch64")]
             Self::Neon => work.with(Neon),
-            Self::Libc => work.with(Libc),
-            Self::Bytes => work.with(Bytes),
-            #[cfg(target_arch = "x86_64")]
-            Self::Movsb => work.with(Movsb),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the set, here and below.
-            Self::MovsbLong(token) => unsafe { with_avx2(work, MovsbLong(token)) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            Self::Unaligned(token) => unsafe { with_avx2(work, Unaligned(token)) },
-            #[cfg(target_arch = "x86_64")]
-            Self::Streaming(token) => {
-                // SAFETY: as above.
-                let done = unsafe { with_avx2(work, Streaming(token)) };
-                others::store_fence();
+            // One loop for all comparisons: they are of the laboratory only, and each loop of its own
+            // makes the program larger. The branch that chooses the copy is predicted.
+            Self::Compared(copy) => {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the comparison proves the set.
+                let done = unsafe { with_avx2(work, copy) };
+                #[cfg(not(target_arch = "x86_64"))]
+                let done = work.with(copy);
+                copy.end();
                 done
             }
         }
@@ -157,34 +151,6 @@ pub struct Avx512Copies(Avx512);
 #[cfg(target_arch = "aarch64")]
 #[derive(Clone, Copy, Debug)]
 pub struct Neon;
-
-/// Instruction set of [`Level::Libc`].
-#[derive(Clone, Copy, Debug)]
-pub struct Libc;
-
-/// Instruction set of [`Level::Movsb`].
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub struct Movsb;
-
-/// Instruction set of [`Level::Bytes`].
-#[derive(Clone, Copy, Debug)]
-pub struct Bytes;
-
-/// Instruction set of [`Level::MovsbLong`].
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub struct MovsbLong(Avx2);
-
-/// Instruction set of [`Level::Unaligned`].
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub struct Unaligned(Avx2);
-
-/// Instruction set of [`Level::Streaming`].
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub struct Streaming(Avx2);
 
 /// Implements the kernels of a set by the algorithms of `generic.rs`.
 macro_rules! kernels {
@@ -233,51 +199,38 @@ kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx
 kernels!(#[cfg(target_arch = "x86_64")] Avx512Copies: self => Level::Avx512Copies(self.0), Avx512All);
 kernels!(#[cfg(target_arch = "aarch64")] Neon: self => Level::Neon, NeonVector);
 
-/// Implements the kernels by a copy for comparisons and by the sums of the detected level.
-macro_rules! copiers {
-    ($(#[$attribute:meta])* $set:ident: $self:ident => $level:expr, $copy:path) => {
-        $(#[$attribute])*
-        impl sealed::Sealed for $set {}
+impl sealed::Sealed for Comparison {}
 
-        $(#[$attribute])*
-        impl Kernels for $set {
-            #[inline(always)]
-            fn level($self) -> Level {
-                $level
-            }
+/// Copies in the way of the comparison, and sums as the detected level does.
+impl Kernels for Comparison {
+    #[inline(always)]
+    fn level(self) -> Level {
+        Level::Compared(self)
+    }
 
-            #[inline(always)]
-            unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
-                // SAFETY: the caller's promise.
-                unsafe { $copy(dst, src, len) }
-            }
+    #[inline(always)]
+    unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_inlined(dst, src, len) }
+    }
 
-            #[inline(always)]
-            fn sum(self, bytes: &[u8], sum: &mut Sum) {
-                Level::detect().sum(bytes, sum);
-            }
+    #[inline(always)]
+    fn sum(self, bytes: &[u8], sum: &mut Sum) {
+        Level::detect().sum(bytes, sum);
+    }
 
-            #[inline(always)]
-            unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
-                // SAFETY: the caller's promise.
-                unsafe { Level::detect().copy_sum(dst, src, len, sum) }
-            }
+    #[inline(always)]
+    unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
+        // SAFETY: the caller's promise.
+        unsafe { Level::detect().copy_sum(dst, src, len, sum) }
+    }
 
-            #[inline(always)]
-            unsafe fn sum_shared(self, src: *const u8, len: usize, sum: &mut Sum) {
-                // SAFETY: the caller's promise.
-                unsafe { Level::detect().sum_shared(src, len, sum) }
-            }
-        }
-    };
+    #[inline(always)]
+    unsafe fn sum_shared(self, src: *const u8, len: usize, sum: &mut Sum) {
+        // SAFETY: the caller's promise.
+        unsafe { Level::detect().sum_shared(src, len, sum) }
+    }
 }
-
-copiers!(Libc: self => Level::Libc, kernel::copy_libc);
-copiers!(Bytes: self => Level::Bytes, others::bytes);
-copiers!(#[cfg(target_arch = "x86_64")] Movsb: self => Level::Movsb, others::movsb);
-copiers!(#[cfg(target_arch = "x86_64")] MovsbLong: self => Level::MovsbLong(self.0), others::movsb_long);
-copiers!(#[cfg(target_arch = "x86_64")] Unaligned: self => Level::Unaligned(self.0), others::unaligned);
-copiers!(#[cfg(target_arch = "x86_64")] Streaming: self => Level::Streaming(self.0), others::streaming);
 
 impl sealed::Sealed for Level {}
 

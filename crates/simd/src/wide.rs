@@ -17,8 +17,8 @@
 
 use crate::arch::avx512::{WordSum, load_part, store_part};
 use crate::arch::{Avx2Vector, Avx512Vector};
+use crate::comparison;
 use crate::generic::{self, Algorithms};
-use crate::others;
 use crate::sum::add_carry;
 use crate::vector::Vector;
 
@@ -47,7 +47,7 @@ impl Algorithms for Avx512Sums {
     #[inline(always)]
     unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: passed on, here and below.
-        unsafe { others::movsb_long(dst, src, len) }
+        unsafe { comparison::movsb_long(dst, src, len) }
     }
 
     #[inline(always)]

@@ -165,7 +165,7 @@ pub fn copies() -> Comparison {
     }
     let peers = kernels.len();
     kernels.extend(ours(Copying));
-    let others = Level::for_comparison().filter(|&level| level != Level::Libc);
+    let others = Level::for_comparison().filter(|level| level.name() != "libc");
     kernels.extend(others.map(|level| kernel(level.name(), move |jobs| level.run(Loop(jobs, Copying)))));
     Comparison { name: "copy", kernels, peers }
 }
