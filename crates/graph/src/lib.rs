@@ -62,7 +62,7 @@ pub use police::Police;
 pub use port::{
     Counter, DeviceFacts, DeviceStatus, Down, DownCause, LinkEvent, LinkHistory, LinkNote, LinkState, LinkStatus,
     ListenError, Null, OWN_MODE, Peer, Permissions, Port, PortControl, QueueAssignment, QueueCounters, RingCounters,
-    RingStatus, RxFilter, Waiters, is_within, newest_link_note, peer, stop_all, wait_for_ends,
+    RingStatus, RxFilter, Waiters, newest_link_note, peer, stop_all, wait_for_ends,
 };
 pub use rate::{Cost, Limit, Meter, Policer, RateBucket, RateLimits, RateOwner, RateStats, RateTable, TokenBucket};
 pub use rate_limit::{RateLimit, SharedLimit};

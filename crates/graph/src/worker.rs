@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use straightline_packet::Arena;
 
-use crate::clock::{cycles, hertz, in_cycles, nanoseconds, whole_seconds};
-use crate::{EpollWaiter, Graph, Mailbox, Progress, Signals, WorkerStats};
+use crate::clock::{cycles, hertz, in_cycles, nanoseconds};
+use crate::{Clock, EpollWaiter, Graph, Mailbox, Progress, Signals, WorkerStats};
 
 /// The behaviour of a worker that finds no packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Worker {
     /// Notification context of the thread that will run the worker; taken by that thread.
     signals: Option<Signals>,
     progress: Arc<Progress>,
+    /// Shows the time of turns in whole seconds. Rates and counters of time use the time-stamp counter.
+    clock: Clock,
 }
 
 impl Worker {
@@ -49,7 +51,14 @@ impl Worker {
         // granted a context.
         let signals = Some(Signals::new());
         let progress = Arc::new(Progress::new(arena.watch(), graph.names()));
-        Worker { graph, arena, waiter, stats, idle, signals, progress }
+        Worker { graph, arena, waiter, stats, idle, signals, progress, clock: Clock::real() }
+    }
+
+    /// Returns the worker with the time of this clock in its turns.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        clock.wake_worker(&self.waiter);
+        Worker { clock, ..self }
     }
 
     /// Returns the progress of the worker's turns, for a watchdog.
@@ -86,7 +95,7 @@ impl Worker {
         // so short that a second reading would take a fifth of it.
         let mut from = started;
         while !mailbox.is_full() || self.exchange(mailbox) {
-            self.arena.set_now(whole_seconds(from));
+            self.arena.set_now(self.clock.seconds_at(from));
             let packets = self.turn();
             self.stats.turns.add(1);
             let now = cycles();

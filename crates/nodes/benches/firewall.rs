@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use straightline_conntrack::{PortShare, Settings as ConnectionSettings};
 use straightline_firewall::{Definitions, Direction, Group, PortGroups};
-use straightline_graph::{Graph, Port};
+use straightline_graph::{Clock, Graph, Port};
 use straightline_nodes::{Firewall, FirewallControl, FirewallPort, FirewallSettings};
 use straightline_packet::{Batch, Level, PortIndex, Rcu, Turn};
 use straightline_wire::MacAddr;
@@ -203,7 +203,7 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
         // Connections begin with any packet.
         pickup: Duration::from_secs(3600),
     };
-    FirewallControl::new(settings, rcu, Level::detect()).expect("known groups")
+    FirewallControl::new(settings, rcu, Level::detect(), Clock::real()).expect("known groups")
 }
 
 /// Returns a row with groups of these rules at the sender, and at the receiver if it has some, with as

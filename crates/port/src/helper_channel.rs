@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use straightline_graph::Clock;
 
 /// Bytes of the longest message.
 pub(crate) const MAX_MESSAGE: usize = 1 << 16;
@@ -66,11 +67,19 @@ pub enum HelperError {
 
 /// One end of the socket.
 #[derive(Debug)]
-pub(crate) struct Channel(OwnedFd);
+pub(crate) struct Channel {
+    socket: OwnedFd,
+    clock: Clock,
+}
 
 impl Channel {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Channel(socket)
+    pub(crate) fn new(socket: OwnedFd, clock: Clock) -> Self {
+        Channel { socket, clock }
+    }
+
+    /// Returns the end of the time that the other process has for an answer.
+    pub(crate) fn end_of(&self, patience: Duration) -> Instant {
+        self.clock.now() + patience
     }
 
     /// Sends a message with at most [`MAX_DESCRIPTORS`] descriptors.
@@ -85,7 +94,7 @@ impl Channel {
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(HelperError::Invalid(format!("{} descriptors, at most {MAX_DESCRIPTORS} fit", fds.len())));
         }
-        match retry_on_intr(|| sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)) {
+        match retry_on_intr(|| sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)) {
             Ok(_) => Ok(()),
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(HelperError::Ended),
             Err(error) => Err(HelperError::Io(error.into())),
@@ -125,8 +134,9 @@ impl Channel {
         wants_fds: bool,
     ) -> Result<T, HelperError> {
         let mut buffer = vec![0; MAX_MESSAGE];
-        let received =
-            retry_on_intr(|| recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], control, RecvFlags::CMSG_CLOEXEC));
+        let received = retry_on_intr(|| {
+            recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer)], control, RecvFlags::CMSG_CLOEXEC)
+        });
         let received = match received {
             Ok(received) => received,
             Err(Errno::CONNRESET) => return Err(HelperError::Ended),
@@ -152,9 +162,7 @@ impl Channel {
     /// neither by this time.
     fn wait(&self, until: Instant) -> Result<bool, HelperError> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+            match self.clock.poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(until)) {
                 Ok(ready) => return Ok(ready > 0),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(HelperError::Io(error.into())),
@@ -164,15 +172,15 @@ impl Channel {
 
     /// Returns whether the other end is open.
     pub(crate) fn is_open(&self) -> bool {
-        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
         let polled = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
         polled.is_ok() && !fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Closes our direction, and waits at most for `limit` until the other end is closed.
     pub(crate) fn end(&self, limit: Duration) {
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
-        let until = Instant::now() + limit;
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+        let until = self.clock.now() + limit;
         // Late answers are discarded.
         while self.wait(until).is_ok_and(|ready| ready) {
             match self.receive::<serde_json::Value>() {

@@ -7,6 +7,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 /// Lines that a port may log in a row.
@@ -50,15 +51,15 @@ impl LogLimit {
         Some(std::mem::take(&mut self.suppressed))
     }
 
-    /// Returns the time until suppressed lines are reported, or `None` if there are none.
-    pub(crate) fn due(&self, now: Instant) -> Option<Duration> {
-        (self.suppressed > 0).then(|| (self.last + PAUSE).saturating_duration_since(now))
+    /// Returns the time from which suppressed lines are reported, or `None` if there are none.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        (self.suppressed > 0).then(|| self.last + PAUSE)
     }
 
     /// Returns the number of suppressed lines at a pause. The report takes a token, of which a
     /// pause adds several.
     pub(crate) fn report(&mut self, now: Instant) -> Option<u64> {
-        (self.due(now) == Some(Duration::ZERO)).then(|| self.admit(now)).flatten()
+        self.due().filter(|due| *due <= now).and_then(|_| self.admit(now))
     }
 
     fn refill(&mut self, now: Instant) {
@@ -74,31 +75,34 @@ impl LogLimit {
 
 /// The limit of a port, which its threads share.
 #[derive(Debug)]
-pub(crate) struct PortLogLimit(Mutex<LogLimit>);
+pub(crate) struct PortLogLimit {
+    limit: Mutex<LogLimit>,
+    clock: Clock,
+}
 
 impl PortLogLimit {
-    pub(crate) fn new() -> Self {
-        PortLogLimit(Mutex::new(LogLimit::new(Instant::now())))
+    pub(crate) fn new(clock: Clock) -> Self {
+        PortLogLimit { limit: Mutex::new(LogLimit::new(clock.now())), clock }
     }
 
     /// Asks for one line, as [`LogLimit::admit`] does. The lock is released before the line is
     /// written.
     pub(crate) fn admit(&self) -> Option<u64> {
-        self.limit().admit(Instant::now())
+        self.limit().admit(self.clock.now())
     }
 
-    /// Returns the time until [`Self::report`] has something to report.
-    pub(crate) fn due(&self) -> Option<Duration> {
-        self.limit().due(Instant::now())
+    /// Returns the time from which [`Self::report`] has something to report.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.limit().due()
     }
 
     /// Returns the number of suppressed lines at a pause, when no later line reports them.
     pub(crate) fn report(&self) -> Option<u64> {
-        self.limit().report(Instant::now())
+        self.limit().report(self.clock.now())
     }
 
     fn limit(&self) -> MutexGuard<'_, LogLimit> {
-        self.0.lock().ignore_poison()
+        self.limit.lock().ignore_poison()
     }
 }
 
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn a_burst_is_followed_by_a_line_each_interval() {
         let (mut limit, now) = exhausted();
-        assert_eq!(limit.due(now + PAUSE), None, "nothing is suppressed yet");
+        assert_eq!(limit.due(), None, "nothing is suppressed yet");
         for ms in [0, 1, 999] {
             assert_eq!(limit.admit(now + Duration::from_millis(ms)), None);
         }
@@ -157,12 +161,11 @@ mod tests {
         let (mut limit, now) = exhausted();
         limit.admit(now);
         limit.admit(now);
-        let later = now + Duration::from_millis(300);
-        assert_eq!(limit.due(later), Some(Duration::from_millis(4700)));
+        assert_eq!(limit.due(), Some(now + PAUSE));
         // A line would be admitted again after a second, but the next line would say more.
         assert_eq!(limit.report(now + INTERVAL), None);
         assert_eq!(limit.report(now + PAUSE), Some(2));
-        assert_eq!((limit.due(now + PAUSE), limit.report(now + 9 * PAUSE)), (None, None));
+        assert_eq!((limit.due(), limit.report(now + 9 * PAUSE)), (None, None));
         // The report took one of the five tokens of the pause.
         let admitted = (0..9).filter(|_| limit.admit(now + PAUSE).is_some()).count();
         assert_eq!(admitted, 4);

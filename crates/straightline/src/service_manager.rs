@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use straightline_graph::Clock;
 use straightline_switch::api::{Source, Status};
 
 /// The socket of the service manager. Without a service manager, messages go nowhere.
@@ -68,7 +69,7 @@ impl ServiceManager {
     ///
     /// # Errors
     /// The system cannot provide a thread.
-    pub(crate) fn follow(self: &Arc<Self>, source: Arc<dyn Source>) -> io::Result<Follower> {
+    pub(crate) fn follow(self: &Arc<Self>, source: Arc<dyn Source>, clock: Clock) -> io::Result<Follower> {
         let (end, ended) = channel();
         if self.socket.is_some() {
             let manager = Arc::clone(self);
@@ -76,7 +77,7 @@ impl ServiceManager {
             let interval = manager.watchdog.map_or(STATUS_INTERVAL, |limit| (limit / 2).min(STATUS_INTERVAL));
             let follow = move || {
                 let mut last = String::new();
-                while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                while clock.receive(&ended, clock.now() + interval) == Err(RecvTimeoutError::Timeout) {
                     let status = source.status();
                     if manager.watchdog.is_some() && status.workers_stalled == 0 {
                         manager.send(&[NotifyState::Watchdog]);

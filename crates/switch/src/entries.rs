@@ -8,10 +8,12 @@ use std::time::{Instant, SystemTime};
 
 pub(crate) use place::{Ips, Place, PortNames};
 use straightline_fdb::{OwnedTable, Owners, Station};
+use straightline_graph::Clock;
 
 /// The entries of all owners.
 #[derive(Debug)]
 pub(crate) struct Networks {
+    pub(crate) clock: Clock,
     pub(crate) began: Instant,
     /// A name of this run of the switch.
     pub(crate) instance: String,
@@ -23,11 +25,13 @@ pub(crate) struct Networks {
     pub(crate) stations: BTreeMap<String, OwnedTable<Station, Place>>,
 }
 
-impl Default for Networks {
-    fn default() -> Self {
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+impl Networks {
+    /// Returns no entries, whose times are those of this clock.
+    pub(crate) fn new(clock: Clock) -> Self {
+        let since_epoch = clock.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Networks {
-            began: Instant::now(),
+            began: clock.now(),
+            clock,
             instance: format!("{:x}-{:x}", since_epoch.as_nanos(), std::process::id()),
             owners: Owners::default(),
             ports: PortNames::default(),

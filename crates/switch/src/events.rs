@@ -8,9 +8,10 @@ mod limits;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use rustix::event::{EventfdFlags, eventfd};
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 use crate::api::{ErrorCode, Event, EventKind, Events, MAX_FILL, Refusal, Stream, since_epoch};
@@ -23,8 +24,11 @@ const MAX_EVENTS: usize = 4096;
 const MAX_BYTES: usize = 1 << 20;
 
 /// The events so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EventLog(Arc<Mutex<Kept>>);
+#[derive(Clone, Debug)]
+pub(crate) struct EventLog {
+    kept: Arc<Mutex<Kept>>,
+    clock: Clock,
+}
 
 /// An event without its number.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,17 +50,27 @@ struct Kept {
 }
 
 impl EventLog {
+    /// Returns no events, whose times are those of this clock.
+    pub(crate) fn new(clock: Clock) -> Self {
+        EventLog { kept: Arc::default(), clock }
+    }
+
     /// Adds an event, and tells the followers.
     pub(crate) fn add(&self, kind: EventKind, message: impl Into<String>) {
-        let happening = Happening { time: SystemTime::now(), kind, message: message.into() };
+        let happening = Happening { time: self.clock.time_of_day(), kind, message: message.into() };
         self.lock().push(happening, 0);
     }
 
     /// Adds an event that a guest or the network can cause as often as it likes. If too many come from
     /// this source, they wait, and the last one is added with their number.
-    pub(crate) fn add_limited(&self, source: &str, time: SystemTime, kind: EventKind, message: String) {
+    pub(crate) fn add_limited(&self, source: &str, kind: EventKind, message: String) {
+        self.add_limited_at(source, self.clock.time_of_day(), kind, message);
+    }
+
+    /// Adds an event of this time, as [`Self::add_limited`] does.
+    pub(crate) fn add_limited_at(&self, source: &str, time: SystemTime, kind: EventKind, message: String) {
         let mut kept = self.lock();
-        if let Some(happening) = kept.limits.admit(source, Happening { time, kind, message }, Instant::now()) {
+        if let Some(happening) = kept.limits.admit(source, Happening { time, kind, message }, self.clock.now()) {
             kept.push(happening, 0);
         }
     }
@@ -64,7 +78,7 @@ impl EventLog {
     /// Adds the events that have waited for long enough.
     pub(crate) fn add_due(&self) {
         let mut kept = self.lock();
-        for (happening, skipped) in kept.limits.due(Instant::now()) {
+        for (happening, skipped) in kept.limits.due(self.clock.now()) {
             kept.push(happening, skipped);
         }
     }
@@ -72,7 +86,7 @@ impl EventLog {
     /// Returns the kept events after this number. Forgotten ones are counted in a first event.
     pub(crate) fn events(&self, since: u64) -> Events {
         let kept = self.lock();
-        Events { last: kept.last, events: kept.after(since).collect() }
+        Events { last: kept.last, events: kept.after(since, self.clock.time_of_day()).collect() }
     }
 
     /// Returns the kept events after this number and all further ones as a stream, and the number of
@@ -90,7 +104,7 @@ impl EventLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().ignore_poison()
+        self.kept.lock().ignore_poison()
     }
 }
 
@@ -113,12 +127,13 @@ impl Kept {
         });
     }
 
-    fn after(&self, since: u64) -> impl Iterator<Item = Event> {
+    /// Returns the events after this number. `now` is the time of a first event that counts forgotten ones.
+    fn after(&self, since: u64, now: SystemTime) -> impl Iterator<Item = Event> {
         let oldest = self.events.front().map_or(self.last + 1, |(event, _)| event.seq);
         let count = oldest.saturating_sub(1).saturating_sub(since);
         let lost = (count > 0).then(|| Event {
             seq: oldest - 1,
-            time: since_epoch(SystemTime::now()),
+            time: since_epoch(now),
             message: format!("{count} events before are not kept any more"),
             skipped: 0,
             kind: EventKind::Lost { count },
@@ -145,7 +160,7 @@ impl Stream for Follower {
         // This is done before the look at the events, so that no later event is missed.
         let _ = rustix::io::read(&*self.wakes, &mut [0; 8]);
         let kept = self.log.lock();
-        for event in kept.after(self.since) {
+        for event in kept.after(self.since, self.log.clock.time_of_day()) {
             if output.len() >= MAX_FILL {
                 wake(&self.wakes);
                 break;
@@ -187,7 +202,7 @@ mod tests {
 
     #[test]
     fn events_are_numbered_and_kept() {
-        let log = EventLog::default();
+        let log = EventLog::new(Clock::moved());
         assert_eq!(log.events(0), Events::default());
         (1..=3).for_each(|n| up(&log, &format!("p{n}")));
         let events = log.events(1);
@@ -199,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_number_and_the_size_of_kept_events_are_bounded() {
-        let log = EventLog::default();
+        let log = EventLog::new(Clock::moved());
         (0..MAX_EVENTS + 10).for_each(|_| up(&log, "p"));
         let events = log.events(4).events;
         assert_eq!((events.len(), events[0].seq), (MAX_EVENTS + 1, 10));
@@ -215,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_follower_gets_kept_and_new_events_and_the_number_of_lost_ones() {
-        let log = EventLog::default();
+        let log = EventLog::new(Clock::moved());
         up(&log, "a");
         up(&log, "b");
         let (answer, mut stream) = log.follow(1).unwrap();

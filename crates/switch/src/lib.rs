@@ -76,7 +76,7 @@ pub use descriptors::{descriptor_shortage, raise_descriptor_limit};
 pub use dynamic_port::{DynamicPort, GivenSocket};
 pub use keeper::Keeper;
 pub use log_writer::LogWriter;
-pub use switch::Switch;
+pub use switch::{StartOptions, Switch};
 
 /// The program's version, as `status` shows it. A build that copies no packets says so here.
 pub const VERSION: &str = if straightline_packet::COPIES {

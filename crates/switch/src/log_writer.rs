@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 /// Bytes of lines that the queue holds at most.
@@ -32,6 +33,8 @@ struct Shared {
     work: Condvar,
     /// Signalled when the thread has no work left.
     idle: Condvar,
+    /// The clock of [`LogWriter::flush`]. The thread waits for lines and for its reader only.
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -58,12 +61,13 @@ enum Work {
 
 impl LogWriter {
     /// Creates a writer to `out`.
-    pub fn new(out: OwnedFd) -> Self {
+    pub fn new(out: OwnedFd, clock: Clock) -> Self {
         LogWriter(Arc::new(Shared {
             out: out.into(),
             state: Mutex::default(),
             work: Condvar::new(),
             idle: Condvar::new(),
+            clock,
         }))
     }
 
@@ -81,8 +85,8 @@ impl LogWriter {
     /// Waits until all lines are written, but at most for `limit`. Returns whether all lines are
     /// written.
     pub fn flush(&self, limit: Duration) -> bool {
-        let wait = self.0.idle.wait_timeout_while(self.0.state(), limit, |state| !state.is_idle());
-        wait.ignore_poison().0.is_idle()
+        let Shared { idle, clock, .. } = &*self.0;
+        clock.wait_while(idle, self.0.state(), clock.now() + limit, |state| !state.is_idle()).is_idle()
     }
 }
 
@@ -199,7 +203,7 @@ mod tests {
     #[test]
     fn lines_are_written_at_once_before_the_start() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let log = LogWriter::new(writer.into());
+        let log = LogWriter::new(writer.into(), Clock::real());
         (&log).write_all(b"one\n").unwrap();
         let mut line = [0; 4];
         reader.read_exact(&mut line).unwrap();
@@ -209,7 +213,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_reader_and_what_is_dropped_is_counted() {
         let (mut reader, writer, size) = full_pipe();
-        let log = LogWriter::new(writer);
+        let log = LogWriter::new(writer, Clock::real());
         log.start().unwrap();
         // Write twice as many lines as the queue holds. The thread may have taken the first line or
         // not.
@@ -235,7 +239,7 @@ mod tests {
     fn a_pipe_that_is_non_blocking_loses_nothing() {
         let (mut reader, writer, size) = full_pipe();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
-        let log = LogWriter::new(writer);
+        let log = LogWriter::new(writer, Clock::real());
         log.start().unwrap();
         (&log).write_all(b"late\n").unwrap();
         let mut all = vec![0; size + 5];
@@ -247,7 +251,7 @@ mod tests {
     fn a_reader_that_is_gone_is_no_obstacle() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let log = LogWriter::new(writer.into());
+        let log = LogWriter::new(writer.into(), Clock::real());
         (&log).write_all(b"one\n").unwrap();
         log.start().unwrap();
         (&log).write_all(b"two\n").unwrap();

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use az::SaturatingAs;
-use straightline_graph::{PortControl, Waiters};
+use straightline_graph::{Clock, PortControl, Waiters};
 use straightline_packet::{Drops, IgnorePoison, MAX_BATCH, PortIndex, Rcu, Settings};
 use straightline_port::ClosedApart;
-use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
+use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, Direct, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
 use straightline_underlay::{Tunnel, TunnelPort};
 
@@ -43,6 +43,7 @@ pub(crate) struct OpenWith<'a> {
     pub(crate) devices: &'a DevicesOnce,
     /// The tunnel, for a port that is one.
     pub(crate) tunnel: Option<Arc<Tunnel>>,
+    pub(crate) clock: &'a Clock,
 }
 
 /// Opens a port. The kinds of port differ only here; afterwards each is a [`PortControl`].
@@ -83,6 +84,7 @@ fn open_vhost_user(
         packed: kind.packed,
         waits: with.place.waits,
         call_pauses: kind.call_pauses,
+        clock: with.clock.clone(),
     };
     Ok(Arc::new(VhostUser::open(config, PortIndex(with.place.slot), with.drops, with.rcu, with.waiters)?))
 }
@@ -95,14 +97,14 @@ fn open_device(port: &PortConfig, with: OpenWith<'_>) -> anyhow::Result<Arc<dyn 
         mtu: port.mtu,
         queues: port.kind.most_queues().saturating_as::<u16>(),
     };
-    let devices = with.devices.get().context("cannot prepare to open interfaces")?;
+    let devices = with.devices.get(with.clock).context("cannot prepare to open interfaces")?;
     let index = PortIndex(with.place.slot);
     Ok(Arc::new(DevicePort::open(config, index, with.drops, with.rcu, with.waiters, &devices)?))
 }
 
 /// Opens a tunnel.
 fn open_tunnel(with: OpenWith<'_>) -> anyhow::Result<Arc<dyn PortControl>> {
-    Ok(Arc::new(TunnelPort::new(with.tunnel.context("it has no underlay")?)))
+    Ok(Arc::new(TunnelPort::new(with.tunnel.context("it has no underlay")?, with.clock.clone())))
 }
 
 /// The device ports of a switch, made with its first such port if the caller brought none.
@@ -120,11 +122,13 @@ impl DevicesOnce {
         devices.as_ref().map_or(Ok(()), |devices| devices.opener().check(request))
     }
 
-    fn get(&self) -> std::io::Result<Arc<Devices>> {
+    fn get(&self, clock: &Clock) -> std::io::Result<Arc<Devices>> {
         let mut devices = self.0.lock().ignore_poison();
         if let Some(devices) = &*devices {
             return Ok(Arc::clone(devices));
         }
-        Ok(Arc::clone(devices.insert(Devices::direct()?)))
+        // Opening waits for the kernel, which no test moves.
+        let opener = Arc::new(Direct::default());
+        Ok(Arc::clone(devices.insert(Devices::by_clock(opener, clock.clone())?)))
     }
 }

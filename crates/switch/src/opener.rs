@@ -15,6 +15,7 @@ use anyhow::{Context, anyhow};
 use caps::errors::CapsError;
 use caps::{CapSet, CapsHashSet};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use straightline_graph::Clock;
 use straightline_port::device::{DeviceRequest, Devices, Direct, Helper, HelperServer};
 use straightline_port::{HelperError, HelperSandbox};
 
@@ -31,7 +32,7 @@ use crate::sandbox::opener::{enter, needed_by_all};
 ///
 /// # Errors
 /// The process cannot be started, or cannot enter its sandbox.
-pub fn start(config: &Config, mut command: Command) -> anyhow::Result<Option<Arc<Devices>>> {
+pub fn start(config: &Config, mut command: Command, clock: &Clock) -> anyhow::Result<Option<Arc<Devices>>> {
     let requests = requests(config);
     if requests.is_empty() || config.switch.sandbox.mechanisms.is_empty() {
         return Ok(None);
@@ -41,14 +42,14 @@ pub fn start(config: &Config, mut command: Command) -> anyhow::Result<Option<Arc
     // The process holds no folder, so file systems can be unmounted.
     command.current_dir("/");
     spawn(command, theirs, &needed_by_all(&requests)).context("cannot start the opener process")?;
-    let helper = Helper::begin(ours, requests, sandbox(config)).map_err(|error| match error {
+    let helper = Helper::begin(ours, requests, sandbox(config), clock.clone()).map_err(|error| match error {
         HelperError::CannotBegin(why) => anyhow!(why),
         other => anyhow!("the opener process does not start: {other}"),
     })?;
     let process = helper.process();
     let kept = if process.capabilities.is_empty() { "none".to_owned() } else { process.capabilities.join(", ") };
     tracing::info!(pid = process.pid, "started the opener process; capabilities: {kept}");
-    Ok(Some(Devices::new(Arc::new(helper)).context("cannot prepare to open interfaces")?))
+    Ok(Some(Devices::by_clock(Arc::new(helper), clock.clone()).context("cannot prepare to open interfaces")?))
 }
 
 /// Serves the switch as its opener process. Standard input is the socket to the switch. Returns

@@ -93,7 +93,7 @@ impl Switch {
                 self.devices.check(&request).with_context(|| format!("port \"{}\"", port.name))?;
             }
         }
-        now.tables.after(config, plan, &self.rcu, |port| now.drops_of(port))?;
+        now.tables.after(config, plan, &self.rcu, &now.clock, |port| now.drops_of(port))?;
         let pauses = pausing(&now.domains, &specs(config, plan));
         let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
         Ok(Changes { changes, pauses, dry_run: true })
@@ -106,7 +106,7 @@ impl Switch {
         let Intent { config, plan, steps } = intend(&now, config)?;
         let config = &config;
         let before = Before { config: &now.config, plan: &now.plan };
-        let tables = now.tables.after(config, &plan, &self.rcu, |port| now.drops_of(port))?;
+        let tables = now.tables.after(config, &plan, &self.rcu, &now.clock, |port| now.drops_of(port))?;
 
         for bridge in &desired.flow_bridges {
             // Tables that a client's first flow makes do not drop what no flow matches yet.
@@ -178,7 +178,8 @@ impl Switch {
         self.post(work)?;
         drop(live);
         let client_groups = now.client_groups.clone();
-        Ok(Snapshot { config: config.clone(), client_groups, plan, domains, ports, drops, tables, workers })
+        let clock = now.clock.clone();
+        Ok(Snapshot { clock, config: config.clone(), client_groups, plan, domains, ports, drops, tables, workers })
     }
 
     /// Returns the waiters that the kicks of a port wake.
@@ -370,6 +371,7 @@ impl Attempt<'_> {
             given: self.desired.socket(&port.name),
             devices: &self.switch.devices,
             tunnel: self.tables.get("tunnel", &port.name),
+            clock: &self.now.clock,
         };
         let fresh = open(port, with)?;
         let old = self.now.config.port_index(&port.name);

@@ -1,10 +1,9 @@
 //! The state of a running switch, as answers, changes and events see it.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use straightline_graph::clock::{cycles, nanoseconds};
-use straightline_graph::{NodeStats, PortControl, TableView, WorkerStats};
+use straightline_graph::{Clock, NodeStats, PortControl, TableView, WorkerStats};
 use straightline_packet::{Drops, IgnorePoison, PortIndex};
 use straightline_port::device::Devices;
 
@@ -25,6 +24,7 @@ pub(crate) const REMOVED: &str = "(removed)";
 /// A running switch, as it is now.
 #[derive(Debug)]
 pub(crate) struct Running {
+    pub(crate) clock: Clock,
     pub(crate) since: Instant,
     /// See [`Status::notifications`].
     pub(crate) notifications: &'static str,
@@ -48,6 +48,7 @@ pub(crate) struct Running {
 /// The parts of the switch that answers report on. Replaced as a whole.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
+    pub(crate) clock: Clock,
     pub(crate) config: Config,
     /// The groups in the configuration that clients have set.
     pub(crate) client_groups: ClientGroups,
@@ -76,15 +77,17 @@ impl Snapshot {
 
 impl Running {
     pub(crate) fn new(now: Snapshot, notifications: &'static str, devices: Option<Arc<Devices>>) -> Self {
+        let clock = now.clock.clone();
         Running {
-            since: Instant::now(),
+            since: clock.now(),
             notifications,
             devices,
             stalls: Arc::default(),
             captures: Captures::default(),
-            events: EventLog::default(),
+            events: EventLog::new(clock.clone()),
             traffic: Mutex::default(),
-            networks: Mutex::default(),
+            networks: Mutex::new(Networks::new(clock.clone())),
+            clock,
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
@@ -144,7 +147,7 @@ impl Snapshot {
 
     /// Calls `look` with what control halves do not know by themselves.
     pub(crate) fn view<R>(&self, look: impl FnOnce(&TableView<'_>) -> R) -> R {
-        let now = Duration::from_nanos(nanoseconds(cycles())).as_secs_f64();
+        let now = self.clock.workers_time().as_secs_f64();
         look(&TableView { now, port: &|port| self.name(port) })
     }
 }

@@ -14,6 +14,7 @@ use std::process::Command;
 use anyhow::{Context, anyhow};
 use caps::CapsHashSet;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use straightline_graph::Clock;
 use straightline_port::HelperError;
 use straightline_port::socket_file::{self, maker};
 
@@ -32,17 +33,20 @@ use crate::sandbox::socket_maker::{CAPABILITIES, enter};
 ///
 /// # Errors
 /// The process cannot be started, or cannot enter its sandbox.
-pub fn start(config: &Config, command: Command) -> anyhow::Result<()> {
+pub fn start(config: &Config, command: Command, clock: &Clock) -> anyhow::Result<()> {
     if !Needs::of(config).gives_away || config.switch.sandbox.mechanisms.is_empty() {
         return Ok(());
     }
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .context("cannot make a socket for the process that makes sockets")?;
     spawn(command, theirs, &CapsHashSet::from(CAPABILITIES)).context("cannot start the process that makes sockets")?;
-    let maker = maker::SocketMaker::begin(ours, folders(config), sandbox(config)).map_err(|error| match error {
-        HelperError::CannotBegin(why) => anyhow!(why),
-        other => anyhow!("the process that makes sockets does not start: {other}"),
-    })?;
+    let maker =
+        maker::SocketMaker::begin(ours, folders(config), sandbox(config), clock.clone()).map_err(
+            |error| match error {
+                HelperError::CannotBegin(why) => anyhow!(why),
+                other => anyhow!("the process that makes sockets does not start: {other}"),
+            },
+        )?;
     let process = maker.process();
     let kept = if process.capabilities.is_empty() { "none".to_owned() } else { process.capabilities.join(", ") };
     tracing::info!(pid = process.pid, "started the process that makes sockets; capabilities: {kept}");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::iter;
 use std::net::IpAddr;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use straightline_fdb::Share;
 use straightline_graph::clock::{cycles, seconds};
@@ -64,7 +64,7 @@ impl Running {
     /// Has the answer to `runtime` count from now on.
     pub(crate) fn clear_runtime(&self) {
         let Runtime { workers, nodes, cleared: _ } = self.runtime_since_start();
-        *self.cleared.lock().ignore_poison() = Some((Instant::now(), Cleared { ago_s: 0.0, workers, nodes }));
+        *self.cleared.lock().ignore_poison() = Some((self.clock.now(), Cleared { ago_s: 0.0, workers, nodes }));
         let now = self.now();
         now.workers.iter().flat_map(|(_, nodes)| nodes).for_each(|node| node.most.clear());
     }
@@ -97,7 +97,7 @@ impl Source for Running {
                 reason: (!status.up).then_some(status.reason),
                 pid: status.peer.and_then(|peer| peer.pid),
                 user: status.peer.map(|peer| user_names::name(peer.uid)),
-                link_since_s: history.since.elapsed().as_secs_f64(),
+                link_since_s: self.clock.since(history.since).as_secs_f64(),
                 link_changes: history.changes,
                 reasons: history.reasons.into_iter().map(down_reason).collect(),
                 features: status.features.iter().map(|&f| f.to_owned()).collect(),
@@ -129,7 +129,7 @@ impl Source for Running {
 
     fn runtime(&self) -> Runtime {
         let cleared = self.cleared.lock().ignore_poison().as_ref().map(|(at, cleared)| {
-            let ago_s = at.elapsed().as_secs_f64();
+            let ago_s = self.clock.since(*at).as_secs_f64();
             Cleared { ago_s, ..cleared.clone() }
         });
         Runtime { cleared, ..self.runtime_since_start() }
@@ -230,7 +230,7 @@ impl Source for Running {
         Status {
             version: crate::VERSION.to_owned(),
             api_version: API_VERSION,
-            uptime_s: self.since.elapsed().as_secs_f64(),
+            uptime_s: self.clock.since(self.since).as_secs_f64(),
             simd: now.config.switch.level().name().to_owned(),
             workers: now.workers.len(),
             worker_nodes: worker_nodes(NumaNodes::of_this_machine(), &now.config),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use straightline_graph::{
-    EpollWaiter, Graph, Mailbox, NodeStats, PortControl, Signals, Worker, WorkerStats, stop_all, wait_for_ends,
+    Clock, EpollWaiter, Graph, Mailbox, NodeStats, PortControl, Signals, Worker, WorkerStats, stop_all, wait_for_ends,
 };
 use straightline_packet::{Arena, IgnorePoison, Rcu};
 use straightline_port::device::Devices;
@@ -36,6 +36,16 @@ pub struct Switch {
     pub(crate) devices: DevicesOnce,
     _watchdog: WatchdogThread,
     _watcher: WatcherThread,
+}
+
+/// The things that a switch is started with, beside its configuration.
+#[derive(Debug, Default)]
+pub struct StartOptions {
+    /// Opens interfaces. Without it the switch opens them itself, with the privileges of this process.
+    pub devices: Option<Arc<Devices>>,
+    /// The clock of all control code and of the ages in tables. A test moves it. Rates, and the counters
+    /// of workers' time, use the time-stamp counter.
+    pub clock: Clock,
 }
 
 /// Records whether a bug has ended a worker, and calls the registered function.
@@ -71,6 +81,15 @@ impl Switch {
     /// # Errors
     /// As those of [`Self::start`].
     pub fn start_with(config: &Config, devices: Option<Arc<Devices>>) -> anyhow::Result<Switch> {
+        Self::start_by(config, StartOptions { devices, ..StartOptions::default() })
+    }
+
+    /// Starts as [`Self::start`] does, with these options.
+    ///
+    /// # Errors
+    /// As those of [`Self::start`].
+    pub fn start_by(config: &Config, options: StartOptions) -> anyhow::Result<Switch> {
+        let StartOptions { devices, clock } = options;
         // The switch starts empty and changes to its configuration as it later changes to any
         // other.
         let nothing = Config { switch: config.switch.clone(), ..Config::default() };
@@ -89,10 +108,12 @@ impl Switch {
                 Idle::Sleep => straightline_graph::Idle::Sleep,
                 Idle::Spin => straightline_graph::Idle::Spin,
             };
-            workers.push((worker.cpu, Worker::new(graph, arena, Arc::clone(&waiter), stats, idle)));
+            let thread = Worker::new(graph, arena, Arc::clone(&waiter), stats, idle).with_clock(clock.clone());
+            workers.push((worker.cpu, thread));
             handles.push(WorkerHandle { mailbox: Arc::default(), waiter, thread: None });
         }
         let now = Snapshot {
+            clock: clock.clone(),
             config: nothing,
             client_groups: ClientGroups::default(),
             domains: vec![Vec::new(); plan.workers.len()],
@@ -105,7 +126,7 @@ impl Switch {
         let failure = Arc::default();
         let running = Arc::new(Running::new(now, notifications(&workers), devices.clone()));
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
-        let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls), running.events.clone())?;
+        let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls), running.events.clone(), clock)?;
         let watcher = WatcherThread::start(Arc::clone(&running))?;
         let desired = Mutex::default();
         let ending = Mutex::default();
@@ -167,7 +188,7 @@ impl Switch {
     pub(crate) fn wait_for_ending(&self, limit: Duration) {
         let ending = std::mem::take(&mut *self.ending());
         let ports: Vec<_> = ending.iter().map(|port| &**port).collect();
-        wait_for_ends(&ports, limit);
+        wait_for_ends(&ports, limit, &self.running.clock);
         self.ending().extend(ending.into_iter().filter(|port| !port.has_ended()));
     }
 
@@ -177,7 +198,7 @@ impl Switch {
         // it.
         let now = self.running.now();
         let ending = std::mem::take(&mut *self.ending());
-        let left = stop_all(now.ports.iter().chain(&ending).map(|port| &**port));
+        let left = stop_all(now.ports.iter().chain(&ending).map(|port| &**port), &self.running.clock);
         for handle in &self.handles {
             handle.mailbox.stop();
             handle.waiter.wake();

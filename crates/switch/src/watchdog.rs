@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use straightline_graph::{Progress, Stall, Watchdog};
+use straightline_graph::{Clock, Progress, Stall, Watchdog};
 use straightline_packet::IgnorePoison;
 
 use crate::api::{self, EventKind};
@@ -64,13 +64,18 @@ pub(crate) struct WatchdogThread {
 
 impl WatchdogThread {
     /// Starts a thread that watches `workers`, counts in `stalls`, and adds to `events`.
-    pub(crate) fn start(workers: Vec<Arc<Progress>>, stalls: Arc<Stalls>, events: EventLog) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        workers: Vec<Arc<Progress>>,
+        stalls: Arc<Stalls>,
+        events: EventLog,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
         let (end, ended) = channel();
         let watch = move || {
             let mut watchdog = Watchdog::new(workers);
             let mut log = Log::default();
-            while ended.recv_timeout(Watchdog::PERIOD) == Err(RecvTimeoutError::Timeout) {
-                let now = Instant::now();
+            while clock.receive(&ended, clock.now() + Watchdog::PERIOD) == Err(RecvTimeoutError::Timeout) {
+                let now = clock.now();
                 for stall in watchdog.look(now) {
                     stalls.add(&stall);
                     log.report(&stall, now);
@@ -98,7 +103,7 @@ fn add_event(events: &EventLog, Stall { worker, port, source }: Stall) {
     let of = if source.is_empty() { String::new() } else { format!(", with packets of {source:?}") };
     let message = format!("worker {worker} has not finished a turn for {} ms{at}{of}", Watchdog::LIMIT.as_millis());
     let kind = EventKind::Stall { worker, port, source };
-    events.add_limited(&format!("worker {worker}"), SystemTime::now(), kind, message);
+    events.add_limited(&format!("worker {worker}"), kind, message);
 }
 
 /// Logs stalls, with at most one line each [`LOG_INTERVAL`].

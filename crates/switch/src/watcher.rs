@@ -4,7 +4,7 @@
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context;
 use straightline_graph::{LinkEvent, PortControl, TableEvent, newest_link_note};
@@ -34,9 +34,10 @@ impl WatcherThread {
     /// Starts a thread that adds to the events of this switch.
     pub(crate) fn start(running: Arc<Running>) -> anyhow::Result<Self> {
         let (end, ended) = channel();
+        let clock = running.clock.clone();
         let mut watcher = Watcher::new(running);
         let watch = move || {
-            while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+            while clock.receive(&ended, clock.now() + PERIOD) == Err(RecvTimeoutError::Timeout) {
                 watcher.look();
             }
         };
@@ -137,7 +138,7 @@ impl Watcher {
         let ports = now.config.ports.iter().zip(&now.ports);
         let ports = ports.map(|(config, port)| (config.name.as_str(), bytes(port)));
         let mut traffic = self.running.traffic.lock().ignore_poison();
-        traffic.add(since_epoch(SystemTime::now()), ports);
+        traffic.add(since_epoch(self.running.clock.time_of_day()), ports);
     }
 
     /// A link that changes more often than its notes are kept has only its last changes told.
@@ -164,14 +165,14 @@ impl Watcher {
                     (format!("port {port:?}: fault: {reason}"), EventKind::Fault { port, reason })
                 }
             };
-            self.running.events.add_limited(&source, note.time, kind, message);
+            self.running.events.add_limited_at(&source, note.time, kind, message);
         }
     }
 
     fn look_at_tables(&self, now: &Snapshot) {
         now.view(|view| {
             for TableEvent { source, kind, message } in now.tables.controls().flat_map(|control| control.events(view)) {
-                self.running.events.add_limited(&source, SystemTime::now(), kind, message);
+                self.running.events.add_limited(&source, kind, message);
             }
         });
     }
@@ -220,7 +221,7 @@ impl Watcher {
             self.refused_calls = count;
             let message = format!("the sandbox has refused {count} system calls since the start; the log names them");
             let kind = EventKind::RefusedCall { count };
-            self.running.events.add_limited("sandbox", SystemTime::now(), kind, message);
+            self.running.events.add_limited("sandbox", kind, message);
         }
         if self.opener_runs
             && let Some((pid, false)) = self.running.opener()

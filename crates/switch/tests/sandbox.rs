@@ -20,6 +20,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode as RawMode, chmodat, chownat, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketType};
 use straightline_config::{Config, Kinds, Machine, Mechanism, Mode};
+use straightline_graph::Clock;
 use straightline_packet::Level;
 use straightline_switch::api::EventKind;
 use straightline_switch::{Switch, sandbox, socket_maker};
@@ -330,7 +331,7 @@ fn child(folder: &Path) {
     let parent = std::os::unix::process::parent_id();
     let mut maker = Command::new(std::env::current_exe().expect("this program"));
     maker.env(MAKER, "").stderr(Stdio::null());
-    socket_maker::start(&config, maker).expect("the process that makes sockets");
+    socket_maker::start(&config, maker, &Clock::real()).expect("the process that makes sockets");
 
     sandbox::enter(&config, &file).expect("the sandbox");
 

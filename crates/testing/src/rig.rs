@@ -7,9 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use straightline_config::{BridgeConfig, Config, PatchConfig, PortConfig, VhostUserConfig, WhenFull};
+use straightline_graph::Clock;
 use straightline_guest::{Guest, GuestOptions, Pair, Sequence, Stream};
-use straightline_switch::Switch;
 use straightline_switch::api::{EventKind, Link, Port};
+use straightline_switch::{StartOptions, Switch};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
@@ -32,6 +33,11 @@ pub struct Rig {
 
 /// Ports `p0`, `p1`, ...; `connect` connects them.
 pub fn rig(ports: usize, connect: impl FnOnce(&mut Config)) -> Rig {
+    rig_by(ports, &Clock::real(), connect)
+}
+
+/// A rig as [`rig`] makes it, whose control code has this clock.
+pub fn rig_by(ports: usize, clock: &Clock, connect: impl FnOnce(&mut Config)) -> Rig {
     let dir = tempfile::tempdir().expect("a folder");
     let sockets: Vec<_> = (0..ports).map(|n| dir.path().join(format!("p{n}"))).collect();
     let mut config = Config {
@@ -39,7 +45,8 @@ pub fn rig(ports: usize, connect: impl FnOnce(&mut Config)) -> Rig {
         ..Config::default()
     };
     connect(&mut config);
-    Rig { switch: Switch::start(&config).expect("a switch"), sockets, _dir: dir }
+    let options = StartOptions { clock: clock.clone(), ..StartOptions::default() };
+    Rig { switch: Switch::start_by(&config, options).expect("a switch"), sockets, _dir: dir }
 }
 
 /// A patch between two ports.

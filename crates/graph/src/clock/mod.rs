@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, Timespec, poll};
 use straightline_packet::IgnorePoison;
 
+use crate::EpollWaiter;
 use moved::Moved;
 pub use tsc::{cycles, hertz, in_cycles, nanoseconds, seconds, whole_seconds};
 
@@ -69,6 +70,22 @@ impl Clock {
     /// Returns the whole seconds of workers' time now, for control code that shares a table with them.
     pub fn seconds(&self) -> u32 {
         self.seconds_at(cycles())
+    }
+
+    /// Returns workers' time now, of which [`Self::seconds`] has the whole seconds.
+    pub fn workers_time(&self) -> Duration {
+        match &self.0 {
+            None => Duration::from_nanos(nanoseconds(cycles())),
+            Some(moved) => moved.workers_time(),
+        }
+    }
+
+    /// Has each move of a moved clock wake a worker, so that its next turn has the new time. The move
+    /// does not wait for that turn: a worker with packets would never sleep again.
+    pub fn wake_worker(&self, waiter: &Arc<EpollWaiter>) {
+        if let Some(moved) = &self.0 {
+            moved.wake_worker(Arc::downgrade(waiter));
+        }
     }
 
     /// Moves a moved clock, and wakes each thread whose wait ends by then. Returns when each of these
@@ -131,6 +148,30 @@ impl Clock {
             !matches!(received, Err(RecvTimeoutError::Timeout))
         });
         received
+    }
+
+    /// Waits until `is_done` returns true, at most for `limit`. Returns whether it did. For an end that
+    /// no descriptor and no thread tells: the function asks each millisecond.
+    pub fn is_within(&self, limit: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+        let until = self.now() + limit;
+        let Some(moved) = &self.0 else {
+            while !is_done() {
+                if Instant::now() > until {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return true;
+        };
+        let mut has_come = is_done();
+        moved.wait_slices(until, |slice| {
+            if !has_come {
+                std::thread::sleep(slice);
+                has_come = is_done();
+            }
+            has_come
+        });
+        has_come
     }
 
     /// Waits at a condition variable while `waits` returns true, or until the time has come.

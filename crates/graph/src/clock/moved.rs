@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use straightline_packet::IgnorePoison;
 
 use super::{cycles, whole_seconds};
+use crate::EpollWaiter;
 
 /// Real time that a thread needs at most to come back, on the busiest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,6 +34,7 @@ struct State {
     by: Duration,
     /// The threads that have waited by this clock, and still run.
     waiters: HashMap<ThreadId, Waiter>,
+    workers: Vec<Weak<EpollWaiter>>,
 }
 
 #[derive(Debug)]
@@ -85,8 +87,15 @@ impl Moved {
     }
 
     pub(super) fn seconds(&self) -> u32 {
-        let by = u32::try_from(self.state().by.as_secs()).unwrap_or(u32::MAX);
-        self.began_seconds.saturating_add(by)
+        u32::try_from(self.workers_time().as_secs()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn workers_time(&self) -> Duration {
+        Duration::from_secs(self.began_seconds.into()) + self.state().by
+    }
+
+    pub(super) fn wake_worker(&self, waiter: Weak<EpollWaiter>) {
+        self.state().workers.push(waiter);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,6 +110,7 @@ impl Moved {
         for id in &due {
             ring(&state.waiters[id].bell);
         }
+        state.workers.iter().filter_map(Weak::upgrade).for_each(|worker| worker.wake());
         let is_away = |state: &mut State| {
             let is_back = |waiter: &Waiter| waiter.waits_until.is_some() && !waiter.is_due(now);
             due.iter().any(|id| state.waiters.get(id).is_some_and(|waiter| !is_back(waiter)))

@@ -76,12 +76,48 @@ fn an_event_ends_a_wait_by_a_clock_that_stands_still() {
 }
 
 #[test]
+fn a_thread_that_is_held_is_waited_for_in_vain() {
+    for clock in [Clock::real(), Clock::moved()] {
+        let (release, held) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || held.recv());
+        let waiter = thread::spawn({
+            let clock = clock.clone();
+            move || {
+                let is_within = clock.is_within(Duration::from_millis(20), || thread.is_finished());
+                (is_within, thread)
+            }
+        });
+        if clock.0.is_some() {
+            wait_for_waiters(&clock, 1);
+            clock.advance(Duration::from_millis(20));
+        }
+        let (is_within, thread) = waiter.join().expect("the waiter");
+        assert!(!is_within);
+        drop(release);
+        assert!(clock.is_within(HOUR, || thread.is_finished()));
+    }
+}
+
+#[test]
 fn workers_time_moves_with_the_clock() {
     let clock = Clock::moved();
     let before = clock.seconds();
     assert_eq!(clock.seconds_at(u64::MAX), before, "a reading of the counter says nothing");
     clock.advance(HOUR);
     assert_eq!(clock.seconds(), before + 3600);
+    clock.advance(Duration::from_millis(1500));
+    assert_eq!(clock.workers_time(), Duration::from_millis(1000 * (u64::from(before) + 3600) + 1500));
+}
+
+#[test]
+fn moving_the_clock_wakes_workers() {
+    let clock = Clock::moved();
+    let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+    clock.wake_worker(&waiter);
+    let ready = || poll(&mut [PollFd::new(&*waiter, PollFlags::IN)], Some(&Timespec::default()));
+    assert_eq!(ready(), Ok(0));
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(ready(), Ok(1));
 }
 
 #[test]

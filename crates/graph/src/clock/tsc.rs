@@ -93,12 +93,16 @@ mod tests {
 
     #[test]
     fn seconds_are_seconds() {
+        // Each time lies between two readings of the counter, however long the thread is away.
+        let bracket = || (cycles(), Instant::now(), cycles());
+        let (before, began, after) = bracket();
         hertz();
-        let from = cycles();
-        let since = Instant::now();
-        std::thread::sleep(Duration::from_millis(50));
-        let told = seconds(cycles() - from);
-        let real = since.elapsed().as_secs_f64();
-        assert!((told / real - 1.0).abs() < 0.1, "{told} for {real}");
+        // The longer the time, the less matters a thread that is away between two readings in `hertz`.
+        while began.elapsed() < Duration::from_millis(50) {}
+        let (before_end, ended, after_end) = bracket();
+        let real = (ended - began).as_secs_f64();
+        let least = seconds(before_end - after);
+        let most = seconds(after_end - before);
+        assert!(least < 1.1 * real && 0.9 * real < most, "{real} is not between {least} and {most}");
     }
 }

@@ -1,14 +1,13 @@
 //! News of shares that are full.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use straightline_api::EventKind;
 
-use super::TableEvent;
+use super::{TableEvent, TableView};
 
-/// The shortest time between two notes about one share.
-const PERIOD: Duration = Duration::from_secs(60);
+/// The shortest time between two notes about one share, in seconds.
+const PERIOD: f64 = 60.0;
 
 /// Tells which shares of a table are full. A full share may refuse thousands of entries a second, so it
 /// is told once a minute.
@@ -19,20 +18,26 @@ pub struct RefusalNotes(BTreeMap<(String, Option<String>), Note>);
 #[derive(Debug)]
 struct Note {
     refused: u64,
-    at: Instant,
+    /// Seconds of the clock that all workers share.
+    at: f64,
 }
 
 impl RefusalNotes {
     /// Returns the news of a table of stations. `shares` has the refused addresses of each port, and of each
     /// remote of a tunnel; what is 0 may be left out.
-    pub fn news(&mut self, shares: impl IntoIterator<Item = (String, Option<String>, u64)>) -> Vec<TableEvent> {
-        self.news_as(shares, not_learned)
+    pub fn news(
+        &mut self,
+        view: &TableView<'_>,
+        shares: impl IntoIterator<Item = (String, Option<String>, u64)>,
+    ) -> Vec<TableEvent> {
+        self.news_as(view, shares, not_learned)
     }
 
     /// Returns the news of a table. `event` makes the event of a port, or of a remote of a tunnel, and the
     /// number of refused entries so far.
     pub fn news_as(
         &mut self,
+        view: &TableView<'_>,
         shares: impl IntoIterator<Item = (String, Option<String>, u64)>,
         event: impl Fn(String, Option<String>, u64) -> TableEvent,
     ) -> Vec<TableEvent> {
@@ -46,7 +51,7 @@ impl RefusalNotes {
             }
             // A table that is new under an old name counts from 0 again.
             let told = last.as_ref().map_or(0, |last| last.refused).min(refused);
-            let is_due = last.as_ref().is_none_or(|last| last.at.elapsed() >= PERIOD);
+            let is_due = last.as_ref().is_none_or(|last| view.now - last.at >= PERIOD);
             if refused == told || !is_due {
                 // The time of the last note still counts.
                 self.0.extend(last.map(|last| (key, Note { refused: told, ..last })));
@@ -54,7 +59,7 @@ impl RefusalNotes {
             }
             let (port, remote) = key.clone();
             news.push(event(port, remote, refused));
-            self.0.insert(key, Note { refused, at: Instant::now() });
+            self.0.insert(key, Note { refused, at: view.now });
         }
         news
     }

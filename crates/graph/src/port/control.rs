@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use straightline_packet::Drops;
 
-use crate::{LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters};
+use crate::{Clock, LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters};
 
 /// Time that all ports together may take to stop. A port's thread ends at once, or when a transfer
 /// of device state has failed (5 s). Closing a descriptor can take for ever: the descriptor of a
@@ -107,10 +107,10 @@ pub trait PortControl: Send + Sync + fmt::Debug {
 
 /// Stops ports: begins to stop all of them, then waits for all of them together, at most 6 s.
 /// Returns the names of ports whose thread is left behind because a peer holds it.
-pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a dyn PortControl>) -> Vec<String> {
+pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a dyn PortControl>, clock: &Clock) -> Vec<String> {
     let ports: Vec<_> = ports.into_iter().collect();
     ports.iter().for_each(|port| port.begin_stop());
-    wait_for_ends(&ports, END_TIME);
+    wait_for_ends(&ports, END_TIME, clock);
     let left = ports.into_iter().filter(|port| !port.join());
     left.map(|port| {
         // No graph uses the port's link any more, or the last graph will stop soon.
@@ -127,38 +127,10 @@ pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a dyn PortControl>) -> Vec
 /// Waits until the threads of ports that have begun to stop have ended, for all of them together at
 /// most for `limit`. A thread that waits for a connection on a socket that was handed over is
 /// freed, which takes 100 ms at most.
-pub fn wait_for_ends(ports: &[&dyn PortControl], limit: Duration) {
-    let began = Instant::now();
+pub fn wait_for_ends(ports: &[&dyn PortControl], limit: Duration, clock: &Clock) {
+    let began = clock.now();
     for port in ports.iter().filter(|port| !port.has_ended()) {
         port.end_wait(began);
-        is_within(limit.saturating_sub(began.elapsed()), || port.has_ended());
-    }
-}
-
-/// Waits until `is_done` returns true, at most for `limit`. Returns whether it did.
-pub fn is_within(limit: Duration, mut is_done: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + limit;
-    while !is_done() {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-
-    use super::*;
-
-    #[test]
-    fn a_thread_that_is_held_is_waited_for_in_vain() {
-        let (release, held) = channel::<()>();
-        let thread = std::thread::spawn(move || held.recv());
-        assert!(!is_within(Duration::from_millis(20), || thread.is_finished()));
-        drop(release);
-        assert!(is_within(Duration::from_secs(60), || thread.is_finished()));
+        clock.is_within(limit.saturating_sub(clock.since(began)), || port.has_ended());
     }
 }

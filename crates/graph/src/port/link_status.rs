@@ -1,10 +1,8 @@
 //! The link's status as operators see it: whether it is up, if not why, and what was negotiated.
 
-use std::time::{Instant, SystemTime};
-
 use serde::{Deserialize, Serialize};
 
-use crate::{Down, DownCause, LinkHistory, Peer};
+use crate::{Clock, Down, DownCause, LinkHistory, Peer};
 
 /// The status of a link now. Facts that a kind of port does not have stay at their defaults.
 #[derive(Clone, Debug, Default)]
@@ -125,20 +123,22 @@ pub struct LinkState {
     /// An administrator has set the link down.
     set_down: bool,
     history: LinkHistory,
+    clock: Clock,
 }
 
 impl Default for LinkState {
     fn default() -> Self {
-        Self::new()
+        Self::new(Clock::real())
     }
 }
 
 impl LinkState {
-    /// Returns the state of a link that is down and never was up.
+    /// Returns the state of a link that is down and never was up. Its history has the times of this
+    /// clock.
     #[must_use]
-    pub fn new() -> Self {
-        let history = LinkHistory::new(Instant::now());
-        LinkState { now: LinkStatus::default(), fault: None, set_down: false, history }
+    pub fn new(clock: Clock) -> Self {
+        let history = LinkHistory::new(clock.now());
+        LinkState { now: LinkStatus::default(), fault: None, set_down: false, history, clock }
     }
 
     /// Replaces the status. Returns whether the link that the frontend sets up has come up or gone
@@ -148,7 +148,7 @@ impl LinkState {
         self.note();
         // A frontend has left, and its link never came up.
         if before.peer.is_some() && self.now.peer.is_none() && !before.up {
-            self.history.note_failure(&self.now.reason, SystemTime::now());
+            self.history.note_failure(&self.now.reason, self.clock.time_of_day());
         }
         before.up != self.now.up
     }
@@ -158,13 +158,13 @@ impl LinkState {
         let was_up = self.now.up;
         self.show(LinkStatus::down(down.clone()));
         if !was_up {
-            self.history.note_failure(&down.reason, SystemTime::now());
+            self.history.note_failure(&down.reason, self.clock.time_of_day());
         }
     }
 
     /// Sets why the link is down, or soon will be. It stays until [`Self::forget_fault`].
     pub fn set_fault(&mut self, fault: Down) {
-        let now = SystemTime::now();
+        let now = self.clock.time_of_day();
         self.history.note_failure(&fault.reason, now);
         self.history.note_fault(&fault.reason, now);
         self.fault = Some(fault);
@@ -221,7 +221,7 @@ impl LinkState {
     fn note(&mut self) {
         let is_up = self.is_up();
         let reason = self.reason().to_owned();
-        self.history.note(is_up, &reason, Instant::now(), SystemTime::now());
+        self.history.note(is_up, &reason, self.clock.now(), self.clock.time_of_day());
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_steps_of_a_frontend_are_no_reasons_and_its_end_is_one() {
-        let mut state = LinkState::new();
+        let mut state = LinkState::default();
         state.show(waiting("no frontend has connected yet"));
         assert!(!state.show(connected("no memory")) && !state.show(connected("no kick")) && state.show(up()));
         assert!(state.show(waiting("it closed its connection")));
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_broken_ring_is_one_reason() {
-        let mut state = LinkState::new();
+        let mut state = LinkState::default();
         state.show(up());
         state.set_fault(Down::new(DownCause::RingFault, "a loop"));
         state.show(connected("the receive ring does not run"));
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_administrator_changes_the_link_too() {
-        let mut state = LinkState::new();
+        let mut state = LinkState::default();
         state.set_down(true);
         state.set_down(false);
         assert_eq!(state.history().changes, 0, "it was down all the time");

@@ -18,7 +18,7 @@ use std::fmt;
 
 use straightline_packet::{Batch, PacketId, PortIndex, Turn};
 
-pub use control::{PortControl, is_within, stop_all, wait_for_ends};
+pub use control::{PortControl, stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
 pub use down_cause::{Down, DownCause};
 pub use link_history::{LinkEvent, LinkHistory, LinkNote, newest_link_note};

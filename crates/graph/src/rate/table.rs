@@ -93,12 +93,12 @@ impl NodeControl for RateTable {
     }
 
     /// Tells once a minute that the rate holds packets up.
-    fn events(&self, _view: &TableView<'_>) -> Vec<TableEvent> {
+    fn events(&self, view: &TableView<'_>) -> Vec<TableEvent> {
         let RateOwner::Port { port, key } = &self.owner else { return Vec::new() };
         let waits = self.stats.waits.get();
         let dropped = self.stats.dropped.get();
         self.told.news(|told| {
-            told.news_as([(port.clone(), None, waits + dropped)], |port, _, _| {
+            told.news_as(view, [(port.clone(), None, waits + dropped)], |port, _, _| {
                 let message = if dropped > 0 {
                     format!("port {port:?}: {dropped} packets beyond its {key} were dropped so far")
                 } else {

@@ -208,7 +208,7 @@ impl NodeControl for BridgeTable {
                     let name = (view.port)(port.index);
                     (name, None, self.fdb.share(port.index).refused)
                 });
-                news.extend(told.refusals.news(shares));
+                news.extend(told.refusals.news(view, shares));
             }
             news
         })

@@ -12,8 +12,7 @@ use straightline_conntrack::{Connection, Counts, PortShare, Secret, Settings, Ta
 use straightline_firewall::{
     Definitions, Direction, Flow, Level, Policies, Policy, PolicyError, PortGroups, Prefix, RuleIndex,
 };
-use straightline_graph::clock::{cycles, whole_seconds};
-use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView};
+use straightline_graph::{Clock, NodeControl, RefusalNotes, Rows, TableEvent, TableView};
 use straightline_packet::{self as packet, IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
 use straightline_wire::MacAddr;
 
@@ -172,6 +171,7 @@ pub struct FirewallControl {
     rules: OnceLock<Arc<FirewallRules>>,
     own_rules: Arc<FirewallRules>,
     state: Mutex<State>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -200,8 +200,8 @@ pub struct Decided {
 }
 
 /// Returns the present time of connections: milliseconds of the clock of [`Packets::now`].
-fn now_ms() -> u32 {
-    whole_seconds(cycles()).wrapping_mul(1000)
+fn now_ms(clock: &Clock) -> u32 {
+    clock.seconds().wrapping_mul(1000)
 }
 
 /// Returns whether a time has come, on the clock that begins again after 2^32 milliseconds.
@@ -210,16 +210,16 @@ fn has_come(time: u32, now: u32) -> bool {
 }
 
 impl FirewallControl {
-    /// Compiles the policies of these ports.
+    /// Compiles the policies of these ports. Their connections have the times of this clock.
     ///
     /// # Errors
     /// A group or set does not exist, or the rules are too many.
-    pub fn new(settings: FirewallSettings, rcu: &Rcu, level: Level) -> Result<Self, PolicyError> {
+    pub fn new(settings: FirewallSettings, rcu: &Rcu, level: Level, clock: Clock) -> Result<Self, PolicyError> {
         let mut policies = Policies::new(settings.definitions.clone(), level);
         let ports = rules_of_all(&settings, &mut policies, &[])?;
         let table = Table::new(settings.connections, secret(), &shares(&settings));
         let pickup = u32::try_from(settings.pickup.as_millis()).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
-        let picks_up_until = (pickup > 0).then(|| now_ms().wrapping_add(pickup));
+        let picks_up_until = (pickup > 0).then(|| now_ms(&clock).wrapping_add(pickup));
         let state = State {
             is_replaced: false,
             policies,
@@ -231,7 +231,8 @@ impl FirewallControl {
             told: RefusalNotes::default(),
         };
         let own_rules = Arc::new(FirewallRules { rules: RcuCell::new(rcu) });
-        let control = FirewallControl { settings, rules: OnceLock::new(), own_rules, state: Mutex::new(state) };
+        let state = Mutex::new(state);
+        let control = FirewallControl { settings, rules: OnceLock::new(), own_rules, state, clock };
         control.publish(&control.lock());
         Ok(control)
     }
@@ -290,7 +291,7 @@ impl FirewallControl {
             }
             _ => "of before".to_owned(),
         };
-        let mut connections = table.connections(port.0, now_ms()).map(|connection| {
+        let mut connections = table.connections(port.0, now_ms(&self.clock)).map(|connection| {
             let label = label(&connection);
             (connection, label)
         });
@@ -392,11 +393,11 @@ impl FirewallControl {
     }
 
     /// Returns the news of ports whose share refuses connections.
-    fn refusals(state: &mut State) -> Vec<TableEvent> {
+    fn refusals(view: &TableView<'_>, state: &mut State) -> Vec<TableEvent> {
         let State { ports, table, told, .. } = state;
         let refused = |index: PortIndex| table.counts(index.0).map_or(0, |counts| counts.refused.iter().sum());
         let shares = ports.iter().map(|(index, rules)| (rules.name.clone(), None, refused(*index)));
-        told.news_as(shares, |port, _, refused| TableEvent {
+        told.news_as(view, shares, |port, _, refused| TableEvent {
             // Denied packets of the port may be told so often that others of it are not.
             source: format!("connections of port {port}"),
             message: format!("port {port:?}: {refused} connections did not begin so far, because its share is full"),
@@ -490,19 +491,20 @@ impl NodeControl for FirewallControl {
         }
     }
 
-    fn events(&self, _view: &TableView<'_>) -> Vec<TableEvent> {
+    fn events(&self, view: &TableView<'_>) -> Vec<TableEvent> {
         let mut state = self.lock();
         if state.is_replaced {
             return Vec::new();
         }
-        state.table.sweep(now_ms(), SWEPT);
+        let now = now_ms(&self.clock);
+        state.table.sweep(now, SWEPT);
         // The clock begins again some day.
-        if state.picks_up_until.is_some_and(|until| has_come(until, now_ms())) {
+        if state.picks_up_until.is_some_and(|until| has_come(until, now)) {
             state.picks_up_until = None;
             self.publish(&state);
         }
         let mut events = Self::denials(&state);
-        events.extend(Self::refusals(&mut state));
+        events.extend(Self::refusals(view, &mut state));
         events
     }
 }

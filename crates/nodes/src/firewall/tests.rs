@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use straightline_conntrack::{PortShare, Settings as ConnectionSettings, Side};
 use straightline_firewall::{Definitions, Group, Level, PortGroups};
-use straightline_graph::clock::{cycles, whole_seconds};
-use straightline_graph::{EpollWaiter, Graph, Idle, NodeControl, Worker};
+use straightline_graph::{Clock, EpollWaiter, Graph, Idle, NodeControl, Worker};
 use straightline_packet::Checksum::Partial;
 use straightline_packet::{Arena, Drops, Offload, Rcu, Settings};
 use straightline_testing::ports::{Carried, Source, Taken};
@@ -70,7 +69,7 @@ impl Rig {
 
     fn with(settings: FirewallSettings) -> Self {
         let rcu = Rcu::new();
-        let control = FirewallControl::new(settings, &rcu, Level::detect()).expect("known groups");
+        let control = FirewallControl::new(settings, &rcu, Level::detect(), Clock::real()).expect("known groups");
         let mut graph = Graph::new();
         let taken: [Arc<Taken>; 2] = Default::default();
         let outputs = taken.each_ref().map(|port| graph.output(Arc::clone(port) as _, false));
@@ -82,7 +81,7 @@ impl Rig {
         }
         let drops: Vec<Arc<Drops>> = (0..3).map(|_| Arc::default()).collect();
         let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
-        arena.set_now(whole_seconds(cycles()));
+        arena.set_now(Clock::real().seconds());
         let waiter = Arc::new(EpollWaiter::new().unwrap());
         let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
         Rig { worker, control, rcu, sources, taken, drops }
@@ -112,7 +111,7 @@ impl Rig {
 
     /// Puts another policy in force.
     fn change(&mut self, settings: FirewallSettings) {
-        let next = FirewallControl::new(settings, &self.rcu, Level::detect()).expect("known groups");
+        let next = FirewallControl::new(settings, &self.rcu, Level::detect(), Clock::real()).expect("known groups");
         next.commit(&self.control);
         self.control = next;
     }

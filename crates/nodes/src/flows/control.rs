@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use straightline_conntrack as conntrack;
 use straightline_flow::{Expiry, FlowCommand, FlowEntry, FlowError, FlowTables, Meter, Owner, PortTable, parse_flows};
-use straightline_graph::clock::{cycles, nanoseconds, whole_seconds};
-use straightline_graph::{NodeControl, RateStats, TableEvent, TableView, Unprepared};
+use straightline_graph::{Clock, NodeControl, RateStats, TableEvent, TableView, Unprepared};
 use straightline_packet::{PortIndex, Rcu};
 
 use super::ct;
@@ -45,6 +44,7 @@ pub struct FlowControl {
     table: OnceLock<Arc<FlowTable>>,
     own_table: Arc<FlowTable>,
     state: Arc<Mutex<FlowState>>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -68,16 +68,16 @@ struct Flows {
 }
 
 impl FlowControl {
-    /// Creates tables with the flows of the file.
+    /// Creates tables with the flows of the file. Their times are those of this clock.
     ///
     /// # Errors
     /// The first line that is wrong.
-    pub fn new(settings: FlowSettings, rcu: &Rcu) -> Result<Self, FlowError> {
-        let flows = Flows::default().with(&settings)?;
+    pub fn new(settings: FlowSettings, rcu: &Rcu, clock: Clock) -> Result<Self, FlowError> {
+        let flows = Flows::default().with(&settings, clock.workers_time())?;
         let own_table = Arc::new(FlowTable::new(rcu));
         let state = FlowState { flows, ..FlowState::default() };
         let state = Arc::new(Mutex::new(state));
-        let control = FlowControl { settings, table: OnceLock::new(), own_table, state };
+        let control = FlowControl { settings, table: OnceLock::new(), own_table, state, clock };
         control.publish(&mut control.lock());
         Ok(control)
     }
@@ -92,7 +92,7 @@ impl FlowControl {
     /// Looks at the flows, with the names of ports and the present time.
     pub fn view<R>(&self, look: impl FnOnce(&FlowTables<FlowCounters>, &PortTable, Duration) -> R) -> R {
         let state = self.lock();
-        look(&state.flows.tables, &state.flows.names, now())
+        look(&state.flows.tables, &state.flows.names, self.clock.workers_time())
     }
 
     /// Changes the flows, and publishes them before it returns. If `change` fails, it has changed nothing.
@@ -105,7 +105,7 @@ impl FlowControl {
     ) -> Result<R, FlowError> {
         let mut state = self.lock();
         let Flows { tables, names } = &mut state.flows;
-        let result = change(tables, names, now())?;
+        let result = change(tables, names, self.clock.workers_time())?;
         self.publish(&mut state);
         Ok(result)
     }
@@ -113,7 +113,7 @@ impl FlowControl {
     /// Removes the flows whose time is over, and returns them.
     pub fn expire(&self) -> Vec<(Arc<FlowEntry<FlowCounters>>, Expiry)> {
         let mut state = self.lock();
-        let ended = state.flows.tables.expire(now());
+        let ended = state.flows.tables.expire(self.clock.workers_time());
         if !ended.is_empty() {
             self.publish(&mut state);
         }
@@ -153,7 +153,7 @@ impl FlowControl {
     pub fn for_each_connection(&self, look: impl FnMut(conntrack::Connection)) {
         let table = self.lock().connections.clone();
         if let Some(table) = table {
-            table.connections(ct::SHARE, whole_seconds(cycles()).wrapping_mul(1000)).for_each(look);
+            table.connections(ct::SHARE, self.clock.seconds().wrapping_mul(1000)).for_each(look);
         }
     }
 
@@ -193,18 +193,13 @@ impl FlowControl {
     }
 }
 
-/// Returns the time on the clock of flows.
-fn now() -> Duration {
-    Duration::from_nanos(nanoseconds(cycles()))
-}
-
 impl Flows {
     /// Returns the flows with the ports, meters and flows of the file.
-    fn with(mut self, settings: &FlowSettings) -> Result<Self, FlowError> {
+    fn with(mut self, settings: &FlowSettings, now: Duration) -> Result<Self, FlowError> {
         self.names.update(settings.ports.iter().map(|(name, _)| name.as_str()));
         self.tables.replace_file_meters(&settings.meters)?;
         let requests = parse_flows(&settings.lines.join("\n"), FlowCommand::Add, &self.names)?;
-        self.tables.replace(&requests, Owner::File, now())?;
+        self.tables.replace(&requests, Owner::File, now)?;
         Ok(self)
     }
 }
@@ -213,7 +208,10 @@ impl NodeControl for FlowControl {
     fn prepare(&self, before: Option<&dyn NodeControl>) -> Result<(), Unprepared> {
         let Some(before) = before.and_then(<dyn NodeControl>::downcast::<Self>) else { return Ok(()) };
         let flows = before.lock().flows.clone();
-        flows.with(&self.settings).map(drop).map_err(|error| Unprepared { key: None, why: error.to_string() })
+        flows
+            .with(&self.settings, self.clock.workers_time())
+            .map(drop)
+            .map_err(|error| Unprepared { key: None, why: error.to_string() })
     }
 
     /// Takes over the flows of clients, and all counters. Workers go on with the same table, so a bridge
@@ -225,7 +223,7 @@ impl NodeControl for FlowControl {
         // It was possible in `prepare`. If it is not any more, the file's flows are in force.
         let mut before = before.lock();
         before.is_replaced = true;
-        if let Ok(taken) = before.flows.clone().with(&self.settings) {
+        if let Ok(taken) = before.flows.clone().with(&self.settings, self.clock.workers_time()) {
             state.flows = taken;
         }
         state.meters = before.meters.clone();
@@ -246,7 +244,7 @@ impl NodeControl for FlowControl {
         self.tidy();
         let connections = self.lock().connections.clone();
         if let Some(table) = connections {
-            table.sweep(whole_seconds(cycles()).wrapping_mul(1000), SWEPT);
+            table.sweep(self.clock.seconds().wrapping_mul(1000), SWEPT);
         }
         Vec::new()
     }

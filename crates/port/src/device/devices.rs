@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 use super::netlink::{DropCounts, Interface, Interfaces};
@@ -33,6 +34,7 @@ pub struct Devices {
     ports: Arc<Mutex<Ports>>,
     /// Time between two attempts ([`RETRY`]).
     retry: Duration,
+    clock: Clock,
 }
 
 /// The result of a search for an interface by its index.
@@ -79,15 +81,23 @@ impl Devices {
     /// # Errors
     /// The system's error.
     pub fn new(opener: Arc<dyn Opener>) -> io::Result<Arc<Self>> {
-        Self::with_retry(opener, RETRY)
+        Self::by_clock(opener, Clock::real())
+    }
+
+    /// Returns device ports as [`Self::new`] does, whose thread and histories have this clock.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn by_clock(opener: Arc<dyn Opener>, clock: Clock) -> io::Result<Arc<Self>> {
+        Self::with_retry(opener, clock, RETRY)
     }
 
     /// Returns device ports with another time between two attempts.
-    pub(super) fn with_retry(opener: Arc<dyn Opener>, retry: Duration) -> io::Result<Arc<Self>> {
-        let interfaces = Arc::new(Mutex::new(Interfaces::new()?));
-        let counts = Mutex::new(Interfaces::for_questions()?);
+    pub(super) fn with_retry(opener: Arc<dyn Opener>, clock: Clock, retry: Duration) -> io::Result<Arc<Self>> {
+        let interfaces = Arc::new(Mutex::new(Interfaces::new(clock.clone())?));
+        let counts = Mutex::new(Interfaces::for_questions(clock.clone())?);
         let wake = Arc::new(WakeEvent::new()?);
-        Ok(Arc::new(Devices { opener, wake, interfaces, counts, ports: Arc::default(), retry }))
+        Ok(Arc::new(Devices { opener, wake, interfaces, counts, ports: Arc::default(), retry, clock }))
     }
 
     /// Returns the device ports of a process that keeps its privileges.
@@ -106,6 +116,11 @@ impl Devices {
     /// Returns the time between two attempts to open a device that is not open.
     pub(super) fn retry(&self) -> Duration {
         self.retry
+    }
+
+    /// Returns the clock of all device ports.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub(super) fn wake_event(&self) -> &Arc<WakeEvent> {
@@ -163,9 +178,10 @@ impl Devices {
             let (wake, all, interfaces) =
                 (Arc::clone(&self.wake), Arc::clone(&self.ports), Arc::clone(&self.interfaces));
             let openings = Openings::new(Arc::clone(&wake));
+            let clock = self.clock.clone();
             let retry = self.retry;
             let thread = std::thread::Builder::new().name("links".to_owned());
-            thread.spawn(move || run(&wake, &all, &interfaces, &openings, retry))?;
+            thread.spawn(move || run(&wake, &all, &interfaces, &openings, retry, &clock))?;
             ports.has_thread = true;
         }
         drop(ports);
@@ -182,7 +198,14 @@ impl Drop for Devices {
 }
 
 /// Serves all ports until the last handle is gone.
-fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, openings: &Openings, retry: Duration) {
+fn run(
+    wake: &WakeEvent,
+    all: &Mutex<Ports>,
+    interfaces: &Mutex<Interfaces>,
+    openings: &Openings,
+    retry: Duration,
+    clock: &Clock,
+) {
     let socket = Arc::clone(lock(interfaces).socket());
     loop {
         let ports: Vec<Arc<Shared>> = {
@@ -203,7 +226,7 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, ope
         let mut next = None;
         let mut due = Vec::new();
         for port in ports {
-            let served = guarded(&port, Shared::serve).unwrap_or(Served::Until(Some(Instant::now() + retry)));
+            let served = guarded(&port, Shared::serve).unwrap_or(Served::Until(Some(clock.now() + retry)));
             match served {
                 Served::Until(time) => next = next.into_iter().chain(time).min(),
                 Served::Due(tried) => due.push((tried, port)),
@@ -215,12 +238,10 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, ope
             fds.push(PollFd::new(&socket, PollFlags::IN));
         } else {
             // The socket may fail again and again.
-            next = Some(Instant::now() + retry);
+            next = Some(clock.now() + retry);
         }
-        let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // A failure of poll is a signal, or a lack of memory that passes.
-        let _ = poll(&mut fds, timeout.as_ref());
+        let _ = clock.poll(&mut fds, next);
         let _ = rustix::io::read(&wake.0, &mut [0; 8]);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 use super::numa::{PreferredNode, interface_node};
@@ -18,6 +19,8 @@ pub struct Direct {
     changes: Mutex<HashMap<String, af_xdp::open::Changes>>,
     /// NUMA nodes that were read before the process entered its sandbox, by the interface's name.
     nodes: HashMap<String, usize>,
+    /// The clock of waits for the kernel.
+    clock: Clock,
 }
 
 impl Direct {
@@ -50,7 +53,7 @@ impl Opener for Direct {
             DeviceRequest::AfXdp(request) => {
                 // What an earlier device has changed is undone before the new one changes it.
                 self.changes().remove(&request.interface);
-                let (opened, changes) = af_xdp::open::open(request)?;
+                let (opened, changes) = af_xdp::open::open(request, &self.clock)?;
                 self.changes().insert(request.interface.clone(), changes);
                 Ok(opened)
             }

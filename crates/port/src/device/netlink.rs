@@ -15,10 +15,11 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{LinkFlags, LinkHeader, Stats64};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, SocketType};
+use straightline_graph::Clock;
 
 /// Bytes of the longest message that is read. The kernel sends a few KiB for an interface, and at
 /// most 32 KiB for a part of a dump.
@@ -71,22 +72,23 @@ pub(super) struct Interfaces {
     /// The number of the last request.
     sequence: u32,
     buffer: Box<[u8]>,
+    clock: Clock,
 }
 
 impl Interfaces {
     /// Opens the socket and reads all interfaces.
-    pub(super) fn new() -> io::Result<Self> {
-        let mut interfaces = Self::open(LINK_GROUP)?;
+    pub(super) fn new(clock: Clock) -> io::Result<Self> {
+        let mut interfaces = Self::open(LINK_GROUP, clock)?;
         interfaces.dump()?;
         Ok(interfaces)
     }
 
     /// Opens a socket that is told no changes, for [`Self::drop_counts`] alone.
-    pub(super) fn for_questions() -> io::Result<Self> {
-        Self::open(0)
+    pub(super) fn for_questions(clock: Clock) -> io::Result<Self> {
+        Self::open(0, clock)
     }
 
-    fn open(groups: u32) -> io::Result<Self> {
+    fn open(groups: u32, clock: Clock) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // No protocol is protocol 0, NETLINK_ROUTE.
         let socket = net::socket_with(net::AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -99,6 +101,7 @@ impl Interfaces {
             is_stale: true,
             sequence: 0,
             buffer: vec![0; MOST_BYTES].into(),
+            clock,
         })
     }
 
@@ -145,7 +148,7 @@ impl Interfaces {
     /// Asks the kernel for the drop counts of an interface.
     pub(super) fn drop_counts(&mut self, index: u32) -> io::Result<DropCounts> {
         let sequence = self.ask(index, NLM_F_REQUEST)?;
-        let until = Instant::now() + ANSWER_TIME;
+        let until = self.clock.now() + ANSWER_TIME;
         loop {
             for answer in self.wait(until)? {
                 match answer {
@@ -178,7 +181,7 @@ impl Interfaces {
     fn dump_once(&mut self) -> io::Result<bool> {
         self.dumped.clear();
         let sequence = self.ask(0, NLM_F_REQUEST | NLM_F_DUMP)?;
-        let until = Instant::now() + ANSWER_TIME;
+        let until = self.clock.now() + ANSWER_TIME;
         let mut is_whole = true;
         loop {
             for answer in self.wait(until)? {
@@ -213,13 +216,11 @@ impl Interfaces {
             if let Some(answers) = self.receive()? {
                 return Ok(answers);
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if until <= self.clock.now() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not answer"));
             }
-            let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
             // A signal ends the wait too.
-            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left));
+            let _ = self.clock.poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(until));
         }
     }
 

@@ -10,7 +10,7 @@ use az::SaturatingAs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_graph::{
     DeviceFacts, DeviceStatus, Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port,
-    PortControl, QueueAssignment, QueueCounters, Waiters, is_within,
+    PortControl, QueueAssignment, QueueCounters, Waiters,
 };
 use straightline_packet::{Drops, IgnorePoison, PortIndex, Rcu, RcuCell};
 use straightline_wire::FrameLimit;
@@ -174,7 +174,7 @@ impl DevicePort {
             make,
             routing: KickRouting::new(waiters, false),
             assignment: Mutex::new(Arc::new(QueueAssignment::one(0, queues))),
-            state: Mutex::new(LinkState::new()),
+            state: Mutex::new(LinkState::new(devices.clock().clone())),
             device: Mutex::default(),
             shown: Mutex::default(),
             is_paused: AtomicBool::new(false),
@@ -182,7 +182,7 @@ impl DevicePort {
             stops: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             queues: AtomicUsize::new(first.into()),
-            log_limit: PortLogLimit::new(),
+            log_limit: PortLogLimit::new(devices.clock().clone()),
             _descriptors: DescriptorShare::new(super::descriptors(queues.into())),
             devices: Arc::clone(devices),
             config,
@@ -209,10 +209,7 @@ impl Shared {
             tracing::warn!(target: TARGET, port, suppressed_before, "the interface caused too many log lines");
         }
         match served {
-            Served::Until(next) => {
-                let report = self.log_limit.due().map(|due| Instant::now() + due);
-                Served::Until(next.into_iter().chain(report).min())
-            }
+            Served::Until(next) => Served::Until(next.into_iter().chain(self.log_limit.due()).min()),
             due @ Served::Due(_) => due,
         }
     }
@@ -232,7 +229,7 @@ impl Shared {
         let has_changed = device.interface != self.devices.find(self.interface());
         let pause = if has_changed { SHORT_RETRY } else { self.devices.retry() };
         let due = device.tried.map(|tried| tried + pause);
-        match due.filter(|due| *due > Instant::now()) {
+        match due.filter(|due| *due > self.devices.clock().now()) {
             Some(due) => Served::Until(Some(due)),
             None => Served::Due(device.tried),
         }
@@ -246,7 +243,7 @@ impl Shared {
         }
         if let Err(error) = self.open(&mut device) {
             // The pause begins at the end of an attempt.
-            device.tried = Some(Instant::now());
+            device.tried = Some(self.devices.clock().now());
             self.log_failure(&mut device, &error);
         }
     }
@@ -263,7 +260,7 @@ impl Shared {
             Down::new(DownCause::InterfaceReopened, "a bug in the switch, which is in its log; it is tried again");
         self.log(Level::ERROR, format_args!("{}", down.reason));
         let mut device = self.device();
-        device.tried = Some(Instant::now());
+        device.tried = Some(self.devices.clock().now());
         self.close(&mut device, down.clone());
         self.state().show_failure(&down);
     }
@@ -309,7 +306,7 @@ impl Shared {
 
     /// Opens the device and publishes it to workers.
     fn open(&self, device: &mut Device) -> Result<(), OpenError> {
-        device.tried = Some(Instant::now());
+        device.tried = Some(self.devices.clock().now());
         device.interface = self.devices.find(self.interface());
         match self.make_ready() {
             Ok((shown, kicks)) => {
@@ -524,7 +521,7 @@ impl Shared {
     /// [`Devices`] closes the device when the opener has done.
     fn end_soon(&self) {
         let mut device = None;
-        is_within(END_TIME, || {
+        self.devices.clock().is_within(END_TIME, || {
             device = match self.device.try_lock() {
                 Ok(device) => Some(device),
                 Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use straightline_graph::Permissions;
+use straightline_graph::{Clock, Permissions};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{MAX_QUEUE_PAIRS, NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 use straightline_wire::FrameLimit;
@@ -73,6 +73,8 @@ pub struct VhostUserConfig {
     pub waits: bool,
     /// The pauses before the repeats of a call that a driver does not answer.
     pub call_pauses: [Duration; 3],
+    /// The clock of the port's threads.
+    pub clock: Clock,
 }
 
 impl VhostUserConfig {
@@ -93,6 +95,7 @@ impl VhostUserConfig {
             packed: true,
             waits: false,
             call_pauses: CALL_PAUSES,
+            clock: Clock::real(),
         }
     }
 

@@ -11,9 +11,10 @@ use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_config::{Config, Kinds, Loaded};
+use straightline_graph::Clock;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
 use straightline_switch::{
-    Keeper, LogWriter, Switch, descriptor_shortage, opener, raise_descriptor_limit, sandbox, socket_maker,
+    Keeper, LogWriter, StartOptions, Switch, descriptor_shortage, opener, raise_descriptor_limit, sandbox, socket_maker,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -27,8 +28,9 @@ const LOG_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the switch until SIGTERM or SIGINT.
 pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
-    let log = start_logs()?;
-    let done = run(path, kinds, &log);
+    let clock = Clock::real();
+    let log = start_logs(clock.clone())?;
+    let done = run(path, kinds, &log, &clock);
     let done = done.map_err(|error| {
         // This error goes through the log, because standard error may have no reader any more.
         // Before the log thread runs, writing to the log blocks.
@@ -41,7 +43,7 @@ pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     done
 }
 
-fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
+fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>, clock: &Clock) -> anyhow::Result<()> {
     // Handlers are set up before anything starts, so that an early signal ends the process cleanly
     // too.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot set up signal handlers")?;
@@ -55,13 +57,13 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     }
     // The sandbox takes the privileges away to open interfaces, and to give sockets to other users.
     // Other processes keep them.
-    let devices = opener::start(&config, super::open_devices::command())?;
-    socket_maker::start(&config, super::make_sockets::command())?;
+    let devices = opener::start(&config, super::open_devices::command(), clock)?;
+    socket_maker::start(&config, super::make_sockets::command(), clock)?;
     // The sandbox is entered before the first thread starts, because each thread inherits it.
     sandbox::enter(&config, path)?;
     log.start().context("cannot start the log thread")?;
     log_panics(Arc::clone(log));
-    let switch = Arc::new(Switch::start_with(&config, devices)?);
+    let switch = Arc::new(Switch::start_by(&config, StartOptions { devices, clock: clock.clone() })?);
     // If a worker fails, the process ends, so that its supervisor can start it again.
     let signals_end = signals.handle();
     switch.on_failure(move || signals_end.close());
@@ -69,7 +71,8 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     let api = serve_api(&config, &switch, &keeper)?;
     output::answer("ready\n")?;
     manager.ready(&switch.source().status());
-    let follower = manager.follow(switch.source()).context("cannot start the thread for the service manager")?;
+    let follower =
+        manager.follow(switch.source(), clock.clone()).context("cannot start the thread for the service manager")?;
     tracing::info!(ports = config.ports.len(), "running");
     for signal in signals.forever() {
         if signal == SIGHUP {
@@ -115,12 +118,12 @@ fn serve_api(config: &Config, switch: &Switch, keeper: &Arc<Keeper>) -> anyhow::
 /// Starts the log on standard error. RUST_LOG sets the filter; by default the log has warnings, and
 /// information from the project's own crates. Colours follow the same rules as in help texts: a
 /// terminal, `NO_COLOR`, `CLICOLOR_FORCE`.
-fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
+fn start_logs(clock: Clock) -> anyhow::Result<Arc<LogWriter>> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,straightline=info"));
     let stderr = io::stderr();
     let has_colours = anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never;
     let fd = stderr.as_fd().try_clone_to_owned().context("cannot use standard error")?;
-    let log = Arc::new(LogWriter::new(fd));
+    let log = Arc::new(LogWriter::new(fd, clock));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours).with_writer(Arc::clone(&log));
     if log_format::is_journal(&stderr) {
         lines.with_ansi(false).event_format(JournalFormat::new()).init();

@@ -136,7 +136,7 @@ impl<'a> Members<'a> {
 impl Networks {
     /// Returns the milliseconds since the switch began.
     fn time(&self) -> u64 {
-        self.began.elapsed().as_millis().saturating_as::<u64>()
+        self.clock.since(self.began).as_millis().saturating_as::<u64>()
     }
 
     /// Begins a connection that keeps an owner's entries. Returns the number of those from before.

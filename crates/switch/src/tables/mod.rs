@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use az::SaturatingAs;
-use straightline_graph::{NodeControl, Rows, TableView, Unprepared};
+use straightline_graph::{Clock, NodeControl, Rows, TableView, Unprepared};
 use straightline_packet::{Drops, Rcu};
 
 use crate::api::{ErrorCode, Refusal, Table, TableRequest, TableSummary};
@@ -37,8 +37,8 @@ struct Entry {
 
 impl Tables {
     /// Returns the tables of a configuration. Those of `self` that stay the same live on. The others
-    /// are new, and know nothing before [`Self::commit`]. `rcu` has the workers, and `drops` returns the drop counters of the port
-    /// of this name.
+    /// are new, and know nothing before [`Self::commit`]. `rcu` has the workers,
+    /// `clock` the times of entries, and `drops` returns the drop counters of the port of this name.
     ///
     /// # Errors
     /// The line and the reason why a table cannot have its settings.
@@ -47,6 +47,7 @@ impl Tables {
         config: &Config,
         plan: &Plan,
         rcu: &Rcu,
+        clock: &Clock,
         drops: impl Fn(&str) -> Arc<Drops>,
     ) -> anyhow::Result<Self> {
         let mut tables = Tables::default();
@@ -57,7 +58,7 @@ impl Tables {
                 tables.0.insert(name, same.clone());
                 continue;
             }
-            let Some(control) = spec.open(&tables, rcu, &drops)? else { continue };
+            let Some(control) = spec.open(&tables, rcu, clock, &drops)? else { continue };
             if let Err(Unprepared { key, why }) = control.prepare(before.map(|before| &*before.control)) {
                 bail!("{}", spec.refusal(key.as_deref(), &why));
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use straightline_graph::{NodeControl, RateLimits, RateOwner, RateTable};
+use straightline_graph::{Clock, NodeControl, RateLimits, RateOwner, RateTable};
 use straightline_nodes::{
     AllowedAddresses, BindingSettings, BindingTable, BridgeRules, BridgeTable, FirewallControl, FirewallSettings,
     FlowConnections, FlowControl, FlowSettings, SnoopingTable,
@@ -97,6 +97,7 @@ impl TableSpec {
         &self,
         tables: &Tables,
         rcu: &Rcu,
+        clock: &Clock,
         drops: impl Fn(&str) -> Arc<Drops>,
     ) -> anyhow::Result<Option<Arc<dyn NodeControl>>> {
         Ok(match self {
@@ -117,11 +118,13 @@ impl TableSpec {
             Self::Bindings { bridge, settings } => Some(Arc::new(BindingTable::new(bridge, settings.clone()))),
             Self::Snooping { ports, .. } => Some(Arc::new(SnoopingTable::new(ports.clone()))),
             Self::Flows { bridge, settings } => {
-                let flows = FlowControl::new(settings.clone(), rcu);
+                let flows = FlowControl::new(settings.clone(), rcu, clock.clone());
                 Some(Arc::new(flows.with_context(|| format!("flows of bridge {bridge:?}"))?))
             }
             Self::SourceCheck { check, .. } => Some(Arc::new(allowed(check))),
-            Self::Firewall { settings, level } => Some(Arc::new(FirewallControl::new(settings.clone(), rcu, *level)?)),
+            Self::Firewall { settings, level } => {
+                Some(Arc::new(FirewallControl::new(settings.clone(), rcu, *level, clock.clone())?))
+            }
             Self::Rate { limits, .. } => Some(Arc::new(RateTable::new(RateOwner::Shared, *limits))),
             Self::PortRate { port, key, rate } => {
                 let owner = RateOwner::Port { port: port.clone(), key };

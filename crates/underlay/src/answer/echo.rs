@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use straightline_graph::clock::cycles;
 use straightline_packet::IgnorePoison;
 use straightline_wire::{EtherType, IpProtocol, WireError, checksum, icmpv4, icmpv6};
 
@@ -87,7 +88,7 @@ impl Echo {
         let link = Link { src, dst, vlan: self.underlay.config.vlan };
         let message = echo_request(link, &self.request.key);
         if message.is_ok_and(|message| self.underlay.outbox.push(message.bytes())) {
-            *sent = Some(Instant::now());
+            *sent = Some(cycles());
         }
         EchoState::Sent
     }

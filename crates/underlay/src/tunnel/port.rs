@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use straightline_graph::{
-    Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port, PortControl, QueueAssignment,
-    QueueCounters, RateLimit, Waiters,
+    Clock, Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port, PortControl,
+    QueueAssignment, QueueCounters, RateLimit, Waiters,
 };
 use straightline_packet::{Batch, Drops, IgnorePoison, PortIndex, Reason, Turn};
 
@@ -45,13 +45,13 @@ pub(crate) struct TunnelLink {
 }
 
 impl TunnelPort {
-    /// Returns the port of a tunnel.
+    /// Returns the port of a tunnel. The history of its link has the times of this clock.
     #[must_use]
-    pub fn new(tunnel: Arc<Tunnel>) -> Self {
+    pub fn new(tunnel: Arc<Tunnel>, clock: Clock) -> Self {
         let link = Arc::new(TunnelLink {
             tunnel,
             is_known_up: AtomicBool::new(false),
-            state: Mutex::new(LinkState::new()),
+            state: Mutex::new(LinkState::new(clock)),
             logged: Mutex::default(),
             lines: RateLimit::new(MOST_LINES),
         });
@@ -285,7 +285,7 @@ mod tests {
                 remotes.iter().map(|remote| remote.parse().unwrap()).collect(),
             )
         };
-        TunnelPort::new(Tunnel::new(config, Arc::clone(underlay), PortIndex(1), Arc::default()))
+        TunnelPort::new(Tunnel::new(config, Arc::clone(underlay), PortIndex(1), Arc::default()), Clock::real())
     }
 
     #[test]
@@ -376,7 +376,7 @@ mod tests {
     fn a_tunnel_stops_at_once_and_has_one_pair_of_counters() {
         let underlay = underlay();
         let port = tunnel(&underlay, &["192.0.2.9"]);
-        assert!(straightline_graph::stop_all([&port as &dyn PortControl]).is_empty());
+        assert!(straightline_graph::stop_all([&port as &dyn PortControl], &Clock::real()).is_empty());
         assert_eq!((port.counters().len(), port.name()), (1, "t1"));
         assert_eq!(port.for_worker(0).index(), Some(PortIndex(1)));
     }

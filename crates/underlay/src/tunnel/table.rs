@@ -54,14 +54,14 @@ impl NodeControl for Tunnel {
         vec![("moved", moved), ("refused", self.shares().iter().map(|share| share.refused).sum())]
     }
 
-    fn events(&self, _: &TableView<'_>) -> Vec<TableEvent> {
+    fn events(&self, view: &TableView<'_>) -> Vec<TableEvent> {
         self.told.news(|told| {
             let mut news = self.news_of_moves(&mut told.moves);
             let paths = self.paths.now();
             let remotes = paths.iter().map(|path| path.remote).zip(self.shares());
             let refused =
                 remotes.map(|(remote, share)| (self.config.name.clone(), Some(remote.to_string()), share.refused));
-            news.extend(told.refusals.news(refused));
+            news.extend(told.refusals.news(view, refused));
             news.extend(self.news_of_paths(&mut told.path_mtus));
             news
         })

@@ -6,8 +6,9 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use straightline_graph::clock::{cycles, nanoseconds};
 use straightline_packet::IgnorePoison;
 
 /// The most requests of an underlay that wait for their replies.
@@ -30,11 +31,12 @@ pub(crate) struct EchoKey {
 #[derive(Debug, Default)]
 pub(crate) struct Pings(Mutex<Vec<Weak<Request>>>);
 
-/// A request, with the time at which it was sent and the time that its reply took.
+/// A request, with the reading of the time-stamp counter when it was sent, and the time that its reply
+/// took. A worker takes the reply, so its time is the workers'.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) key: EchoKey,
-    pub(crate) sent: Mutex<Option<Instant>>,
+    pub(crate) sent: Mutex<Option<u64>>,
     pub(crate) reply: Mutex<Option<Duration>>,
 }
 
@@ -82,7 +84,7 @@ impl Request {
         let Some(sent) = *self.sent.lock().ignore_poison() else { return false };
         let mut reply = self.reply.lock().ignore_poison();
         let is_first = reply.is_none();
-        reply.get_or_insert(sent.elapsed());
+        reply.get_or_insert_with(|| Duration::from_nanos(nanoseconds(cycles()).saturating_sub(nanoseconds(sent))));
         is_first
     }
 }

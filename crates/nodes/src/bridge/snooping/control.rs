@@ -84,7 +84,7 @@ impl NodeControl for SnoopingTable {
                 return Vec::new();
             }
             let shares = groups.ports().iter().map(|&port| ((view.port)(port), None, groups.share(port).refused));
-            told.news_as(shares, |port, _, refused| TableEvent {
+            told.news_as(view, shares, |port, _, refused| TableEvent {
                 source: format!("groups {port}"),
                 message: format!(
                     "port {port:?}: {refused} multicast groups were not noted so far, because its share is full: it \

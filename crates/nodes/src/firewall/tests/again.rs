@@ -18,7 +18,7 @@ struct Waiting {
 impl Waiting {
     fn new(settings: FirewallSettings, is_in_patch: bool) -> Self {
         let rcu = Rcu::new();
-        let control = FirewallControl::new(settings, &rcu, Level::detect()).expect("known groups");
+        let control = FirewallControl::new(settings, &rcu, Level::detect(), Clock::real()).expect("known groups");
         let mut graph = Graph::new();
         let outputs: [Arc<Narrow>; 2] = Default::default();
         let rings = [VM, OTHER].map(|port| Arc::new(RingSource::new(port)));
@@ -30,7 +30,7 @@ impl Waiting {
         }
         let drops: Vec<Arc<Drops>> = (0..3).map(|_| Arc::default()).collect();
         let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
-        arena.set_now(whole_seconds(cycles()));
+        arena.set_now(Clock::real().seconds());
         let waiter = Arc::new(EpollWaiter::new().unwrap());
         let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
         Waiting { worker, control, rcu, rings, outputs, drops }
@@ -120,7 +120,8 @@ fn a_ticket_is_void_when_other_ports_are_trusted() {
     for (trusted, passes) in [(&[OTHER][..], 1), (&[], 0)] {
         let mut rig = Waiting::new(trusting(&[OTHER]), true);
         assert!(rig.send(1, vec![answer()], 0).is_empty());
-        let next = FirewallControl::new(trusting(trusted), &rig.rcu, Level::detect()).expect("known groups");
+        let next =
+            FirewallControl::new(trusting(trusted), &rig.rcu, Level::detect(), Clock::real()).expect("known groups");
         next.commit(&rig.control);
         assert_eq!(rig.turns(1, 9).len(), passes);
         rig.control = next;

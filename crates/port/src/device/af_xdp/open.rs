@@ -24,7 +24,7 @@ use rustix::net::sockopt::{
 };
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
-use straightline_graph::DeviceFacts;
+use straightline_graph::{Clock, DeviceFacts};
 
 use super::frames::{FRAMES, WRITTEN_ENTRIES, umem_len};
 use super::rings::RingMemory;
@@ -77,8 +77,8 @@ impl Drop for Changes {
 
 /// Opens an interface. Returns the descriptors of the program's link and, for each queue, of a
 /// bound socket and its UMEM's file; and the changes at the interface.
-pub(crate) fn open(request: &AfXdpRequest) -> Result<(OpenedDevice, Changes), OpenError> {
-    let opening = Opening::new(request)?;
+pub(crate) fn open(request: &AfXdpRequest, clock: &Clock) -> Result<(OpenedDevice, Changes), OpenError> {
+    let opening = Opening::new(request, clock)?;
     let (queues, mut warnings) = opening.queues()?;
     opening.check_program()?;
     let mut fds = Vec::new();
@@ -123,6 +123,7 @@ fn frame_size(mtu: u16) -> u32 {
 /// An interface that is being opened.
 struct Opening<'a> {
     request: &'a AfXdpRequest,
+    clock: &'a Clock,
     name: &'a str,
     ethtool: Ethtool,
     ifindex: u32,
@@ -134,7 +135,7 @@ struct Opening<'a> {
 
 impl<'a> Opening<'a> {
     /// Looks at the interface.
-    fn new(request: &'a AfXdpRequest) -> Result<Self, OpenError> {
+    fn new(request: &'a AfXdpRequest, clock: &'a Clock) -> Result<Self, OpenError> {
         let name = request.interface.as_str();
         let failed = |errno: Errno| match errno {
             Errno::NODEV => OpenError::missing(name),
@@ -154,7 +155,7 @@ impl<'a> Opening<'a> {
         let ethtool = Ethtool::new(name)
             .map_err(|error| OpenError::new(OpenCause::Failed, format!("cannot look at interface {name}: {error}")))?;
         let frame_size = frame_size(request.mtu);
-        Ok(Opening { request, name, ethtool, ifindex, driver, mtu, mac, frame_size })
+        Ok(Opening { request, clock, name, ethtool, ifindex, driver, mtu, mac, frame_size })
     }
 
     /// Returns the error of a step that the system refused.
@@ -316,16 +317,7 @@ impl<'a> Opening<'a> {
         };
         let flags = mode | several | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         let address = SocketAddrXdp::new(flags, self.ifindex, queue);
-        let mut bound = bind(socket, &address);
-        // The kernel frees the queue of a closed socket a moment later.
-        for _ in 0..BIND_TRIES {
-            if bound != Err(Errno::BUSY) {
-                break;
-            }
-            std::thread::sleep(BIND_PAUSE);
-            bound = bind(socket, &address);
-        }
-        bound.map_err(|errno| match errno {
+        bind_again(self.clock, || bind(socket, &address)).map_err(|errno| match errno {
             Errno::BUSY => OpenError::new(
                 OpenCause::Busy,
                 format!("queue {queue} of interface {name} has an AF_XDP socket of another program already: end it"),
@@ -434,6 +426,18 @@ impl<'a> Opening<'a> {
 /// Returns whether a program is not attached because another one is.
 fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+}
+
+/// Binds a socket. The kernel frees the queue of a closed socket a moment later, so a queue that is busy
+/// is tried again for some time.
+fn bind_again(clock: &Clock, mut bind: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 0..BIND_TRIES {
+        match bind() {
+            Err(Errno::BUSY) => clock.sleep(BIND_PAUSE),
+            bound => return bound,
+        }
+    }
+    bind()
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 use super::{Answer, Message};
@@ -42,15 +43,20 @@ impl Helper {
     ///
     /// # Errors
     /// The helper has ended, does not answer, or cannot enter its sandbox.
-    pub fn begin(socket: OwnedFd, requests: Vec<DeviceRequest>, sandbox: HelperSandbox) -> Result<Self, HelperError> {
+    pub fn begin(
+        socket: OwnedFd,
+        requests: Vec<DeviceRequest>,
+        sandbox: HelperSandbox,
+        clock: Clock,
+    ) -> Result<Self, HelperError> {
         // A helper that reads nothing must not hold us up for ever either.
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE)).map_err(io::Error::from)?;
-        let channel = Channel::new(socket);
+        let channel = Channel::new(socket, clock);
         for request in &requests {
             channel.send(&Message::Add(request.clone()), &[])?;
         }
         channel.send(&Message::Begin(sandbox), &[])?;
-        let answer = channel.receive_with(Instant::now() + PATIENCE, PATIENCE, &mut Vec::new())?;
+        let answer = channel.receive_with(channel.end_of(PATIENCE), PATIENCE, &mut Vec::new())?;
         match answer {
             Answer::Begun(process) => Ok(Helper { requests, process, channel, last_id: Mutex::new(0) }),
             Answer::CannotBegin(why) => Err(HelperError::CannotBegin(why)),
@@ -89,7 +95,7 @@ impl Helper {
         let asked = *last_id;
         self.channel.send(&Message::Open { id: asked, interface }, &[])?;
         let patience = patience(&self.requests[interface]);
-        let until = Instant::now() + patience;
+        let until = self.channel.end_of(patience);
         let (facts, count) = loop {
             let mut late = Vec::new();
             match self.channel.receive_with(until, patience, &mut late)? {

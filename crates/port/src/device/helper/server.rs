@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
+use straightline_graph::Clock;
+
 use super::{Answer, MAX_REQUESTS, Message};
 use crate::device::{DeviceRequest, OpenCause, OpenError, Opener};
 use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox, MAX_DESCRIPTORS};
@@ -21,7 +23,7 @@ impl HelperServer {
     /// # Errors
     /// The client has ended, or is none.
     pub fn receive(socket: OwnedFd) -> Result<Self, HelperError> {
-        let channel = Channel::new(socket);
+        let channel = Channel::new(socket, Clock::real());
         let mut requests = Vec::new();
         loop {
             match channel.receive()? {

@@ -6,12 +6,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, send, sendmsg,
     socketpair,
 };
+use straightline_graph::Clock;
+use straightline_testing::wait_until;
 
 use super::*;
 use crate::device::{AfPacketRequest, OpenCause, OpenedDevice, Opener};
@@ -76,7 +78,7 @@ fn begin(requests: &[DeviceRequest], opener: &FakeOpener) -> (Helper, JoinHandle
     let (ours, theirs) = pair();
     let server = serve(theirs, opener);
     let sandbox = HelperSandbox { mechanisms: vec!["seccomp".to_owned()], required: true };
-    (Helper::begin(ours, requests.to_vec(), sandbox).unwrap(), server)
+    (Helper::begin(ours, requests.to_vec(), sandbox, Clock::real()).unwrap(), server)
 }
 
 /// Sends bytes that need not be a message.
@@ -85,7 +87,7 @@ fn send_raw(channel: &OwnedFd, bytes: &[u8]) {
 }
 
 fn answer(channel: &Channel) -> Answer {
-    channel.receive_with(Instant::now() + PATIENCE, PATIENCE, &mut Vec::new()).unwrap()
+    channel.receive_with(channel.end_of(PATIENCE), PATIENCE, &mut Vec::new()).unwrap()
 }
 
 #[test]
@@ -148,12 +150,12 @@ fn only_interfaces_and_settings_of_the_start_are_opened() {
 fn a_helper_that_has_ended_is_named_as_the_reason() {
     let (ours, theirs) = pair();
     let server = std::thread::spawn(move || {
-        let channel = Channel::new(theirs);
+        let channel = Channel::new(theirs, Clock::real());
         assert!(matches!(channel.receive().unwrap(), Message::Add(_)));
         assert!(matches!(channel.receive().unwrap(), Message::Begin(_)));
         channel.send(&Answer::Begun(HelperProcess::default()), &[]).unwrap();
     });
-    let helper = Helper::begin(ours, vec![request("a", 1)], HelperSandbox::default()).unwrap();
+    let helper = Helper::begin(ours, vec![request("a", 1)], HelperSandbox::default(), Clock::real()).unwrap();
     server.join().unwrap();
     assert!(!helper.is_running());
     let error = helper.open(&request("a", 1)).unwrap_err();
@@ -166,7 +168,7 @@ fn a_helper_that_has_ended_is_named_as_the_reason() {
 fn a_helper_that_cannot_begin_says_why() {
     let (ours, theirs) = pair();
     let server = std::thread::spawn(move || HelperServer::receive(theirs).unwrap().refuse("no seccomp"));
-    let error = Helper::begin(ours, Vec::new(), HelperSandbox::default()).unwrap_err();
+    let error = Helper::begin(ours, Vec::new(), HelperSandbox::default(), Clock::real()).unwrap_err();
     assert_eq!(error.to_string(), "no seccomp");
     server.join().unwrap();
 }
@@ -175,7 +177,7 @@ fn a_helper_that_cannot_begin_says_why() {
 fn answers_that_come_too_late_are_discarded() {
     let (ours, theirs) = pair();
     let server = std::thread::spawn(move || {
-        let channel = Channel::new(theirs);
+        let channel = Channel::new(theirs, Clock::real());
         while !matches!(channel.receive().unwrap(), Message::Begin(_)) {}
         channel.send(&Answer::Begun(HelperProcess::default()), &[]).unwrap();
         let Message::Open { id, .. } = channel.receive().unwrap() else { panic!("a request to open") };
@@ -185,7 +187,7 @@ fn answers_that_come_too_late_are_discarded() {
         channel.send(&Answer::Descriptors(id - 1), &[late]).unwrap();
         channel.send(&Answer::Opened { id, facts, descriptors: 0 }, &[]).unwrap();
     });
-    let helper = Helper::begin(ours, vec![request("a", 1)], HelperSandbox::default()).unwrap();
+    let helper = Helper::begin(ours, vec![request("a", 1)], HelperSandbox::default(), Clock::real()).unwrap();
     assert!(helper.open(&request("a", 1)).unwrap().fds.is_empty());
     server.join().unwrap();
 }
@@ -198,7 +200,7 @@ fn hostile_messages_are_refused_and_the_next_is_served() {
     let server = serve(theirs, &opener);
     // The descriptor stays usable for bytes that are no message.
     let raw = ours.try_clone().unwrap();
-    let channel = Channel::new(ours);
+    let channel = Channel::new(ours, Clock::real());
     channel.send(&Message::Add(request("a", 1)), &[]).unwrap();
     channel.send(&Message::Begin(HelperSandbox::default()), &[]).unwrap();
     assert!(matches!(answer(&channel), Answer::Begun(_)));
@@ -254,14 +256,14 @@ fn a_client_that_ends_early_ends_the_helper() {
         let opener = FakeOpener::default();
         let (ours, theirs) = pair();
         let server = serve(theirs, &opener);
-        let channel = Channel::new(ours);
+        let channel = Channel::new(ours, Clock::real());
         last.iter().for_each(|message| channel.send(message, &[]).unwrap());
         drop(channel);
         assert!(matches!(server.join().unwrap(), Err(HelperError::Ended)));
     }
     let (ours, theirs) = pair();
     let server = serve(theirs, &FakeOpener::default());
-    Channel::new(ours).send(&Message::Open { id: 1, interface: 0 }, &[]).unwrap();
+    Channel::new(ours, Clock::real()).send(&Message::Open { id: 1, interface: 0 }, &[]).unwrap();
     let error = server.join().unwrap().unwrap_err().to_string();
     assert!(error.contains("before the beginning"), "{error}");
 }
@@ -271,4 +273,20 @@ fn each_queue_adds_to_the_time_that_an_opener_may_take() {
     let patience_of = |queues| super::client::patience(&request("a", queues));
     assert_eq!(patience_of(1), Duration::from_secs(11));
     assert_eq!(patience_of(64), Duration::from_secs(74));
+}
+
+#[test]
+fn a_helper_that_does_not_answer_is_waited_for_in_vain() {
+    let (ours, _silent) = pair();
+    let clock = Clock::moved();
+    let begins = std::thread::spawn({
+        let clock = clock.clone();
+        move || Helper::begin(ours, Vec::new(), HelperSandbox::default(), clock).map(drop)
+    });
+    wait_until("the time of the helper is over", || {
+        clock.advance(PATIENCE);
+        begins.is_finished()
+    });
+    let error = begins.join().unwrap().unwrap_err();
+    assert!(matches!(error, HelperError::Silent(_)), "{error}");
 }

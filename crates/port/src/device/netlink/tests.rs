@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use straightline_testing::wait_until;
 
 use super::super::test_namespace::{self, ip};
 use super::*;
@@ -11,23 +12,17 @@ fn found(interfaces: &mut Interfaces, name: &str) -> Option<Interface> {
 /// Waits until the interface is as `is_right` wants it: the kernel tells of a carrier a little
 /// later.
 fn wait_for(interfaces: &mut Interfaces, name: &str, is_right: fn(&Interface) -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
+    wait_until("the interface is right", || {
         let interface = found(interfaces, name);
-        if interface.as_ref().is_some_and(is_right) {
-            return;
-        }
-        assert!(Instant::now() < until, "{interface:?}");
-        poll(&mut [PollFd::new(&interfaces.socket, PollFlags::IN)], Some(&Timespec { tv_sec: 1, tv_nsec: 0 }))
-            .expect("poll");
-    }
+        if interface.as_ref().is_some_and(is_right) { Ok(()) } else { Err(interface) }
+    });
 }
 
 #[test]
 fn an_interface_is_followed_from_its_birth_to_its_end() {
     let Some(_namespace) = test_namespace::enter("an_interface_is_followed_from_its_birth_to_its_end") else { return };
     ip("link add b0 mtu 1400 type bridge");
-    let mut interfaces = Interfaces::new().expect("netlink");
+    let mut interfaces = Interfaces::new(Clock::real()).expect("netlink");
     let b0 = found(&mut interfaces, "b0").expect("the dump has it");
     assert!(!b0.is_up && b0.mtu == 1400);
     assert_eq!(interfaces.get(b0.index), Some(&b0));
@@ -67,7 +62,7 @@ fn lost_messages_are_made_up_for() {
     let Some(_namespace) = test_namespace::enter("lost_messages_are_made_up_for") else { return };
     ip("link add gone type veth peer name stays");
     ip("link add b0 type bridge");
-    let mut interfaces = Interfaces::new().expect("netlink");
+    let mut interfaces = Interfaces::new(Clock::real()).expect("netlink");
     net::sockopt::set_socket_recv_buffer_size(&interfaces.socket, 1).expect("SO_RCVBUF");
     for mtu in 1000..1020 {
         ip(&format!("link set b0 mtu {mtu}"));
@@ -90,7 +85,7 @@ fn lost_messages_are_made_up_for() {
 fn a_change_is_noted_by_whichever_call_reads_it() {
     let Some(_namespace) = test_namespace::enter("a_change_is_noted_by_whichever_call_reads_it") else { return };
     ip("link add b0 type bridge");
-    let mut interfaces = Interfaces::new().expect("netlink");
+    let mut interfaces = Interfaces::new(Clock::real()).expect("netlink");
     let index = found(&mut interfaces, "b0").expect("b0").index;
     assert!(interfaces.take_changed() && !interfaces.take_changed());
     assert!(interfaces.refresh() && !interfaces.take_changed());
@@ -109,7 +104,7 @@ fn a_change_is_noted_by_whichever_call_reads_it() {
 #[test]
 fn drops_are_counted_at_the_interface() {
     let Some(_namespace) = test_namespace::enter("drops_are_counted_at_the_interface") else { return };
-    let mut interfaces = Interfaces::new().expect("netlink");
+    let mut interfaces = Interfaces::new(Clock::real()).expect("netlink");
     ip("link add v0 type veth peer name v1 mtu 1000");
     ip("address add 10.9.0.1/24 dev v0");
     ip("link set v0 up");
@@ -143,7 +138,7 @@ fn message(kind: u16, family: u8, index: u32, flags: u32, attributes: &[(u16, &[
 
 /// Returns interfaces without any.
 fn empty() -> Interfaces {
-    let mut interfaces = Interfaces::new().expect("netlink");
+    let mut interfaces = Interfaces::new(Clock::real()).expect("netlink");
     interfaces.known.clear();
     interfaces
 }
@@ -198,4 +193,21 @@ proptest! {
         }
         interfaces.take_in(&valid.concat());
     }
+}
+
+#[test]
+fn a_kernel_that_does_not_answer_is_waited_for_in_vain() {
+    let clock = Clock::moved();
+    let mut interfaces = Interfaces::for_questions(clock.clone()).expect("netlink");
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, _silent) =
+        net::socketpair(net::AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
+    interfaces.socket = Arc::new(ours);
+    let asks = std::thread::spawn(move || interfaces.drop_counts(1));
+    wait_until("the time of the kernel is over", || {
+        clock.advance(ANSWER_TIME);
+        asks.is_finished()
+    });
+    let error = asks.join().expect("the thread").expect_err("no answer");
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
 }

@@ -4,16 +4,14 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown, socketpair,
 };
-use straightline_graph::EpollWaiter;
+use straightline_graph::{Clock, EpollWaiter};
 use straightline_packet::{Arena, Batch, Reason, Settings, Turn};
+use straightline_testing::wait_until;
 
 use super::super::openings::MAX_OPENINGS;
 use super::super::test_namespace::{self, ip};
 use super::*;
 use crate::device::{AfPacketRequest, Opener, TapOffloads, TapRequest};
-
-/// Time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time between two attempts to open a device here, shorter than that of real ports.
 const RETRY: Duration = Duration::from_millis(200);
@@ -84,6 +82,7 @@ struct FakeOpener {
     opened: AtomicUsize,
     closed: AtomicUsize,
     attempts: Mutex<Vec<Instant>>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +96,7 @@ struct FakeAnswer {
 
 impl Opener for FakeOpener {
     fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError> {
-        self.attempts.lock().unwrap().push(Instant::now());
+        self.attempts.lock().unwrap().push(self.clock.now());
         if request.interface() != QUICK {
             drop(self.hangs.lock().unwrap());
         }
@@ -153,16 +152,28 @@ struct Rig {
     waiter: Arc<EpollWaiter>,
     arena: Arena,
     devices: Arc<Devices>,
+    clock: Clock,
 }
 
 impl Rig {
     fn new() -> Self {
-        let opener = Arc::<FakeOpener>::default();
+        Self::by(Clock::real())
+    }
+
+    fn by(clock: Clock) -> Self {
+        let opener = Arc::new(FakeOpener { clock: clock.clone(), ..FakeOpener::default() });
         let rcu = Rcu::new();
-        let devices = Devices::with_retry(Arc::clone(&opener) as Arc<dyn Opener>, RETRY).expect("netlink");
+        let openers = Arc::clone(&opener) as Arc<dyn Opener>;
+        let devices = Devices::with_retry(openers, clock.clone(), RETRY).expect("netlink");
         let drops = Arc::<Drops>::default();
         let arena = Arena::new(rcu.reader(), Settings::default(), vec![Arc::clone(&drops)]);
-        Rig { opener, drops, rcu, waiter: Arc::new(EpollWaiter::new().expect("epoll")), arena, devices }
+        Rig { opener, drops, rcu, waiter: Arc::new(EpollWaiter::new().expect("epoll")), arena, devices, clock }
+    }
+
+    /// Returns the times between the attempts of the opener.
+    fn pauses(&self) -> Vec<Duration> {
+        let attempts = self.opener.attempts.lock().unwrap();
+        attempts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
     fn open(&self, queues: u16) -> Result<DevicePort, OpenError> {
@@ -218,8 +229,11 @@ impl Rig {
     }
 }
 
-fn wait_until(what: &str, is_done: impl FnMut() -> bool) {
-    assert!(is_within(PATIENCE, is_done), "{what}");
+/// Lets the time pass until the port tries again, and waits until `is_done` and the attempt has ended.
+fn retry(clock: &Clock, port: &DevicePort, what: &str, is_done: impl FnMut() -> bool) {
+    clock.advance(RETRY);
+    wait_until(what, is_done);
+    drop(port.shared.device());
 }
 
 fn reasons(port: &DevicePort) -> Vec<String> {
@@ -269,23 +283,23 @@ fn a_link_that_is_set_down_drops_both_ways() {
 
 #[test]
 fn an_interface_that_is_missing_is_tried_again() {
-    let mut rig = Rig::new();
+    let clock = Clock::moved();
+    let mut rig = Rig::by(clock.clone());
     rig.opener.fail(OpenCause::Missing, "no interface is called eth1");
     let port = rig.open(1).expect("the port opens without its interface");
     assert_eq!((port.status().up, port.status().reason.as_str()), (false, "no interface is called eth1"));
     assert_eq!(port.status().cause, Some(DownCause::InterfaceMissing));
     assert!(port.status().device.is_none() && rig.turn(&port, true).is_empty());
-    wait_until("a second attempt", || rig.opener.attempts.lock().unwrap().len() >= 2);
+    retry(&clock, &port, "a second attempt", || rig.pauses() == [RETRY]);
     rig.opener.fail(OpenCause::Busy, "eth1 is taken");
-    wait_until("another reason", || port.status().reason == "eth1 is taken");
+    retry(&clock, &port, "another reason", || port.status().reason == "eth1 is taken");
     assert_eq!(port.status().cause, Some(DownCause::InterfaceBusy));
     assert!(port.shared.device().logged.iter().eq(&["no interface is called eth1", "eth1 is taken"]));
     rig.opener.mend();
-    wait_until("the interface opens", || port.status().up);
+    retry(&clock, &port, "the interface opens", || port.status().up);
     rig.send(0, b"packet");
     assert_eq!(rig.turn(&port, true).len(), 1);
-    let attempts = rig.opener.attempts.lock().unwrap().clone();
-    assert!(attempts.windows(2).all(|pair| pair[1] - pair[0] >= RETRY / 2), "{attempts:?}");
+    assert_eq!(rig.pauses(), [RETRY; 3]);
     assert_eq!(reasons(&port), ["no interface is called eth1", "eth1 is taken"]);
     assert!(port.shared.device().logged.is_empty());
 }
@@ -307,13 +321,14 @@ fn a_failure_that_will_not_pass_is_an_error_at_the_start_only() {
 
 #[test]
 fn a_device_that_breaks_is_closed_and_opened_again() {
-    let mut rig = Rig::new();
+    let clock = Clock::moved();
+    let mut rig = Rig::by(clock.clone());
     let port = rig.open(1).expect("open");
     let old = Arc::downgrade(&port.shared.shown().as_ref().expect("open").link);
     rig.opener.break_device();
     assert_eq!(rig.waiter.woken_by().0, 1, "the end of a device wakes its worker");
     assert!(rig.turn(&port, true).is_empty());
-    wait_until("the device is opened again", || rig.opener.counts() == (2, 1) && port.status().up);
+    retry(&clock, &port, "the device is opened again", || rig.opener.counts() == (2, 1) && port.status().up);
     assert_eq!(old.strong_count(), 0, "nothing keeps the old device");
     rig.send(0, b"packet");
     assert_eq!(rig.turn(&port, true), [b"packet"]);
@@ -321,10 +336,10 @@ fn a_device_that_breaks_is_closed_and_opened_again() {
     for round in 3..5 {
         rig.opener.break_device();
         rig.turn(&port, true);
-        wait_until("the device is opened again", || rig.opener.counts() == (round, round - 1) && port.status().up);
+        let is_open = || rig.opener.counts() == (round, round - 1) && port.status().up;
+        retry(&clock, &port, "the device is opened again", is_open);
     }
-    let attempts = rig.opener.attempts.lock().unwrap().clone();
-    assert!(attempts[2] - attempts[1] >= RETRY / 2, "{attempts:?}");
+    assert_eq!(rig.pauses(), [RETRY; 3]);
     let reason = "interface eth1 has gone: the port opens it again as soon as it can";
     assert_eq!(reasons(&port), [reason; 3]);
 }
@@ -367,16 +382,21 @@ fn a_paused_port_lets_another_have_the_interface() {
 
 #[test]
 fn an_opener_that_hangs_holds_nobody_up() {
-    let rig = Rig::new();
+    let rig = Rig::by(Clock::moved());
     let port = rig.open(1).expect("open");
     let hangs = rig.opener.hangs.lock().unwrap();
     port.shared.data.report_fault();
+    rig.clock.advance(RETRY);
     wait_until("the opener is at work", || rig.opener.attempts.lock().unwrap().len() == 2);
-    let began = Instant::now();
     assert!(!port.status().up && !port.history().reasons.is_empty() && port.counters().len() == 1);
-    port.begin_stop();
+    std::thread::scope(|scope| {
+        let stop = scope.spawn(|| port.begin_stop());
+        wait_until("the stop does not wait for the opener for long", || {
+            rig.clock.advance(END_TIME);
+            stop.is_finished()
+        });
+    });
     assert!(!port.has_ended() && !port.join());
-    assert!(began.elapsed() < PATIENCE);
     drop(hangs);
     wait_until("the port ends", || port.has_ended());
     assert_eq!(rig.opener.counts(), (2, 2), "the device that was opened meanwhile is closed");
@@ -479,7 +499,8 @@ fn a_port_follows_its_interface() {
     ip("link set eth1 down");
     wait_until("down", || port.status().reason == down);
     port.shared.data.report_fault();
-    std::thread::sleep(Duration::from_millis(50));
+    ip("link set eth1 mtu 1300");
+    wait_until("a later change is seen", || port.shared.data.max_len() == 1318);
     assert_eq!((port.status().reason.as_str(), rig.opener.counts()), (down, (1, 0)));
     ip("link set eth1 up");
     wait_until("up again", || port.status().up);
@@ -536,7 +557,7 @@ fn only_the_descriptor_tells_that_a_tap_has_gone() {
     // To the kernel's messages a tap that moves is one that is deleted.
     ip("link del sl0");
     wait_until("the kernel has told", || rig.devices.find("sl0").is_none());
-    std::thread::sleep(Duration::from_millis(50));
+    wait_until("the port has seen it", || port.shared.device().interface.is_none());
     assert!(port.status().up, "the kernel has told that it is down");
     rig.send(0, b"packet");
     assert_eq!(rig.turn(&port, true), [b"packet"]);
@@ -574,23 +595,24 @@ impl tracing::Subscriber for LineCounter {
 /// The other end of a veth pair may belong to a container, whose user sets it up and down.
 #[test]
 fn a_carrier_that_comes_and_goes_does_not_fill_the_log() {
-    let rig = Rig::new();
+    let rig = Rig::by(Clock::moved());
     let port = rig.open(1).expect("open");
     let lines = LineCounter::default();
-    let began = Instant::now();
-    tracing::subscriber::with_default(lines.clone(), || {
+    let flap = || {
         let mut device = port.shared.device();
-        for round in 0..10_000 {
+        for round in 0..5000 {
             let has_carrier = round % 2 == 0;
             let name = "eth1".to_owned();
             let interface = Interface { index: 7, name, is_up: true, has_carrier, mtu: 1500, mac: [0; 6] };
             port.shared.show(&mut device, interface);
         }
+        lines.0.load(Ordering::Acquire)
+    };
+    tracing::subscriber::with_default(lines.clone(), || {
+        assert_eq!(flap(), 20, "a burst");
+        rig.clock.advance(Duration::from_secs(1));
+        assert_eq!(flap(), 21, "one line each second");
     });
-    // A burst, and one line each second.
-    let most = 21 + usize::try_from(began.elapsed().as_secs()).expect("few");
-    let count = lines.0.load(Ordering::Acquire);
-    assert!((20..=most).contains(&count), "{count} lines");
     assert!(port.shared.log_limit.due().is_some(), "the suppressed lines are reported");
     assert!(port.history().changes >= 9_999, "each change is counted");
 }

@@ -1,7 +1,7 @@
 //! Commands of the control queue, executed between the frontend's messages.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use straightline_packet::{Arena, AtTurnEnd, Settings};
 use straightline_virtio::net_control::NetControl;
@@ -55,9 +55,9 @@ impl ConnectedFrontend {
         self.rings.get(at)?.is_some().then_some(at)
     }
 
-    /// Executes the commands that have come. Returns the time until the next look, or `None` if a
+    /// Executes the commands that have come. Returns the time of the next look, or `None` if a
     /// kick announces the next command.
-    pub(crate) fn execute(&mut self) -> Option<Duration> {
+    pub(crate) fn execute(&mut self) -> Option<Instant> {
         // A kick from here on causes another look. If waiting had failed, the failure would have
         // been reported earlier.
         let _ = self.control_queue.kicks.wait(Duration::ZERO);
@@ -111,6 +111,7 @@ impl ConnectedFrontend {
                     return None;
                 }
             };
-        if more { Some(Duration::ZERO) } else { queue.polled().then_some(POLL) }
+        let pause = if more { Some(Duration::ZERO) } else { queue.polled().then_some(POLL) };
+        pause.map(|pause| self.shared.clock().now() + pause)
     }
 }

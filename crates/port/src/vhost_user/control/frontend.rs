@@ -110,7 +110,7 @@ impl ConnectedFrontend {
                 );
                 // A notification waits for the helper thread, and no later one will ask for the
                 // thread again.
-                retry = Some(Duration::from_secs(1));
+                retry = Some(self.shared.clock().now() + Duration::from_secs(1));
             }
             self.note_call_cost();
             self.follow_administrator();
@@ -119,8 +119,8 @@ impl ConnectedFrontend {
                 self.publish();
             }
             let fds = [self.connection.stream().as_fd(), self.shared.inbox.event(), self.control_queue.event()];
-            let wait = limit.into_iter().chain(self.shared.suppressed_due()).chain(retry).min();
-            let ready = wait_for_any(fds, wait);
+            let until = limit.into_iter().chain(self.shared.suppressed_due()).chain(retry).min();
+            let ready = wait_for_any(self.shared.clock(), fds, until);
             if !ready {
                 self.shared.report_suppressed();
             }

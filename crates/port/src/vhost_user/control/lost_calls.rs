@@ -18,14 +18,14 @@ use super::frontend::ConnectedFrontend;
 use crate::vhost_user::data::queue::Queue;
 
 impl ConnectedFrontend {
-    /// Checks the rings that are due, and repeats calls that seem to be lost. Returns how long the
-    /// next check may wait; `None` if a worker wakes the thread for it.
-    pub(crate) fn repeat_lost_calls(&mut self) -> Option<Duration> {
+    /// Checks the rings that are due, and repeats calls that seem to be lost. Returns the time of
+    /// the next check; `None` if a worker wakes the thread for it.
+    pub(crate) fn repeat_lost_calls(&mut self) -> Option<Instant> {
         let called = self.shared.inbox.take_called();
         if !called && self.next_check.is_none() {
             return None;
         }
-        let now = Instant::now();
+        let now = self.shared.clock().now();
         if called || self.next_check.is_some_and(|next| next <= now) {
             self.next_check = None;
             for ring in self.rings.iter_mut().flatten() {
@@ -45,7 +45,7 @@ impl ConnectedFrontend {
                 self.next_check = self.next_check.into_iter().chain(ring.watch.next).min();
             }
         }
-        self.next_check.map(|next| next.saturating_duration_since(now))
+        self.next_check
     }
 }
 

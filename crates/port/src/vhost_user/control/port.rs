@@ -91,8 +91,8 @@ impl VhostUser {
             inbox: Arc::new(PortInbox::new().map_err(system)?),
             call_cost: Arc::new(CallCost::new()),
             descriptors: Mutex::new(DescriptorShare::new(config.reserved_descriptors())),
-            log_limit: PortLogLimit::new(),
-            state: Mutex::new(LinkState::new()),
+            log_limit: PortLogLimit::new(config.clock.clone()),
+            state: Mutex::new(LinkState::new(config.clock.clone())),
             config: config.clone(),
         });
         let stop = Arc::new(Stop::default());
@@ -108,7 +108,7 @@ impl VhostUser {
     /// Stops the port: takes the link down, closes the connection, removes the socket file, and
     /// waits until the port's thread has ended. See [`stop_all`].
     pub fn stop(&self) {
-        stop_all([self as &dyn PortControl]);
+        stop_all([self as &dyn PortControl], self.shared.clock());
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
@@ -214,7 +214,7 @@ impl PortControl for VhostUser {
     /// Frees a thread that waits for a connection on a socket that was handed over.
     fn end_wait(&self, began: Instant) {
         if let Mode::Given(socket) = &self.shared.config.mode {
-            self.stop.leave(socket, began + ACCEPT_TIME);
+            self.stop.leave(socket, self.shared.clock(), began + ACCEPT_TIME);
         }
     }
 

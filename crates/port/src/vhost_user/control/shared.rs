@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::Instant;
 
 use az::SaturatingAs;
-use straightline_graph::{EpollWaiter, LinkState, QueueAssignment};
+use straightline_graph::{Clock, EpollWaiter, LinkState, QueueAssignment};
 use straightline_packet::{IgnorePoison, Rcu};
 use tracing::Level;
 
@@ -56,6 +56,10 @@ impl Shared {
         self.state.lock().ignore_poison()
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.config.clock
+    }
+
     pub(crate) fn assignment(&self) -> Arc<QueueAssignment> {
         Arc::clone(&self.assignment.lock().ignore_poison())
     }
@@ -75,8 +79,8 @@ impl Shared {
         admitted.saturating_as::<usize>()
     }
 
-    /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].
-    pub(crate) fn suppressed_due(&self) -> Option<Duration> {
+    /// Returns the time from which the port's thread is to call [`Self::report_suppressed`].
+    pub(crate) fn suppressed_due(&self) -> Option<Instant> {
         self.log_limit.due()
     }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+use straightline_graph::Clock;
 use straightline_virtio::net_control::SavedState;
 
 /// The time that a frontend may take for its part.
@@ -33,6 +34,7 @@ pub(crate) struct ChannelTransfer {
     bytes: Vec<u8>,
     /// Bytes written, perhaps only into our pipe.
     at: usize,
+    clock: Clock,
     until: Instant,
 }
 
@@ -52,7 +54,7 @@ enum Channel {
 impl ChannelTransfer {
     /// Finds out the kind of channel. A descriptor that can block regardless of its flags is
     /// refused.
-    pub(crate) fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<Self, String> {
+    pub(crate) fn begin(channel: OwnedFd, bytes: Vec<u8>, clock: &Clock) -> Result<Self, String> {
         let system = |error: rustix::io::Errno| format!("device state: cannot use its channel: {error}");
         let channel = match FileType::from_raw_mode(fstat(&channel).map_err(system)?.st_mode) {
             FileType::Fifo => {
@@ -67,7 +69,7 @@ impl ChannelTransfer {
             }
             _ => return Err("device state: its channel is not a pipe, a socket or a file in memory".to_owned()),
         };
-        Ok(ChannelTransfer { channel, bytes, at: 0, until: Instant::now() + LIMIT })
+        Ok(ChannelTransfer { channel, bytes, at: 0, clock: clock.clone(), until: clock.now() + LIMIT })
     }
 
     /// Writes bytes to the channel. Returns true when all bytes are written.
@@ -144,7 +146,7 @@ impl ChannelTransfer {
     }
 
     fn in_time(&self) -> Result<(), String> {
-        if Instant::now() < self.until {
+        if self.clock.now() < self.until {
             return Ok(());
         }
         Err(format!("the frontend did not do its part within {} s", LIMIT.as_secs()))
@@ -158,8 +160,13 @@ mod tests {
     use rustix::fs::{MemfdFlags, OFlags, SeekFrom, fcntl_setfl, memfd_create, seek};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use rustix::pipe::pipe;
+    use straightline_testing::wait_until;
 
     use super::*;
+
+    fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<ChannelTransfer, String> {
+        ChannelTransfer::begin(channel, bytes, &Clock::real())
+    }
 
     fn some(len: usize) -> Vec<u8> {
         (0..len).map(|n| u8::try_from(n % 251).unwrap_or(0)).collect()
@@ -192,8 +199,8 @@ mod tests {
     fn all_arrives_by_every_channel() {
         for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, SavedState::LONGEST] {
             for (reader, writer) in [waiting_pipe(), sockets()] {
-                let mut there = ChannelTransfer::begin(writer, some(len)).expect("a channel");
-                let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
+                let mut there = begin(writer, some(len)).expect("a channel");
+                let mut here = begin(reader, Vec::new()).expect("a channel");
                 assert_eq!(here.read(false), Ok(false), "nothing has come, and it is not the end");
                 assert_eq!(there.write(false), Ok(true));
                 assert_eq!((here.read(false), here.bytes.len()), (Ok(false), len));
@@ -203,9 +210,9 @@ mod tests {
             // As Cloud Hypervisor does it: each side starts at the file's current position.
             let file = memfd_create("state", MemfdFlags::CLOEXEC).expect("a file");
             let ours = || rustix::io::dup(&file).expect("dup");
-            assert_eq!(ChannelTransfer::begin(ours(), some(len)).expect("a channel").write(false), Ok(true));
+            assert_eq!(begin(ours(), some(len)).expect("a channel").write(false), Ok(true));
             seek(&file, SeekFrom::Start(0)).expect("seek");
-            let mut here = ChannelTransfer::begin(ours(), Vec::new()).expect("a channel");
+            let mut here = begin(ours(), Vec::new()).expect("a channel");
             assert_eq!(here.read(false), Ok(false), "it may grow");
             assert_eq!((here.read(true), here.bytes), (Ok(true), some(len)));
         }
@@ -215,13 +222,11 @@ mod tests {
     fn a_full_channel_is_tried_again_and_not_waited_for() {
         for (reader, writer) in [waiting_pipe(), sockets()] {
             let len = 1 << 20;
-            let mut there = ChannelTransfer::begin(writer, some(len)).expect("a channel");
+            let mut there = begin(writer, some(len)).expect("a channel");
             assert_eq!(there.write(false), Ok(false));
             assert_eq!(there.write(false), Ok(false));
             let taken = std::thread::spawn(move || read_all(reader));
-            while !there.write(false).expect("it goes on") {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the channel takes all bytes", || there.write(false).expect("it goes on"));
             drop(there);
             assert!(taken.join().expect("the reader") == some(len));
         }
@@ -230,22 +235,25 @@ mod tests {
     #[test]
     fn who_takes_too_long_or_has_left_is_told_so() {
         let (reader, writer) = waiting_pipe();
-        let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
-        here.until = Instant::now();
+        let clock = Clock::moved();
+        let mut here = ChannelTransfer::begin(reader, Vec::new(), &clock).expect("a channel");
+        clock.advance(LIMIT - Duration::from_nanos(1));
+        assert_eq!(here.read(false), Ok(false));
+        clock.advance(Duration::from_nanos(1));
         assert!(here.read(false).expect_err("too late").contains("within 5 s"));
         drop(here);
-        let mut there = ChannelTransfer::begin(writer, some(10)).expect("a channel");
+        let mut there = begin(writer, some(10)).expect("a channel");
         assert!(there.write(false).expect_err("nobody reads").contains("its channel failed"));
         for (reader, writer) in [waiting_pipe(), sockets()] {
-            let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
+            let mut here = begin(reader, Vec::new()).expect("a channel");
             // More than the longest state, and no end.
             rustix::io::write(&writer, &some(SavedState::LONGEST + 1)).expect("it fits");
             assert!(here.read(false).expect_err("too long").contains("more than"));
         }
         // The wrong end of a pipe.
         let (reader, writer) = waiting_pipe();
-        assert!(ChannelTransfer::begin(reader, some(10)).expect("a channel").write(false).is_err());
-        assert!(ChannelTransfer::begin(writer, Vec::new()).expect("a channel").read(false).is_err());
+        assert!(begin(reader, some(10)).expect("a channel").write(false).is_err());
+        assert!(begin(writer, Vec::new()).expect("a channel").read(false).is_err());
     }
 
     #[test]
@@ -254,7 +262,7 @@ mod tests {
         let null = std::fs::File::open("/dev/null").expect("/dev/null");
         let on_disk = std::fs::File::open("/proc/self/exe").expect("this program");
         for fd in [event, null.into(), on_disk.into()] {
-            assert!(ChannelTransfer::begin(fd, Vec::new()).is_err());
+            assert!(begin(fd, Vec::new()).is_err());
         }
     }
 }

@@ -10,10 +10,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::thread::{Builder, park_timeout};
-use std::time::{Duration, Instant};
+use std::thread::Builder;
+use std::time::Duration;
 
-use straightline_graph::is_within;
 use straightline_packet::IgnorePoison;
 use straightline_virtio::features::{list, names};
 use straightline_virtio::net_control::SavedState;
@@ -40,9 +39,10 @@ impl ConnectedFrontend {
             KeptState::Loaded(saved) => (**saved).clone(),
         };
         self.transfer = Transfer::None;
-        self.transfer = Transfer::Saving(
-            self.start_moving(ChannelTransfer::begin(channel, saved.to_bytes())?, ChannelTransfer::write)?,
-        );
+        self.transfer = Transfer::Saving(self.start_moving(
+            ChannelTransfer::begin(channel, saved.to_bytes(), self.shared.clock())?,
+            ChannelTransfer::write,
+        )?);
         Ok(())
     }
 
@@ -50,7 +50,10 @@ impl ConnectedFrontend {
     pub(crate) fn load_state(&mut self, channel: OwnedFd) -> Result<(), String> {
         self.transfer = Transfer::None;
         self.transfer =
-            Transfer::Loading(self.start_moving(ChannelTransfer::begin(channel, Vec::new())?, ChannelTransfer::read)?);
+            Transfer::Loading(self.start_moving(
+                ChannelTransfer::begin(channel, Vec::new(), self.shared.clock())?,
+                ChannelTransfer::read,
+            )?);
         Ok(())
     }
 
@@ -103,26 +106,28 @@ impl ConnectedFrontend {
 impl ConnectedFrontend {
     /// Starts a thread that moves the state step by step, once the transfer before has ended.
     fn start_moving(&self, mut moving: ChannelTransfer, step: Step) -> Result<TransferThread, String> {
+        let clock = self.shared.clock().clone();
         let mut last = self.shared.transfer_thread.lock().ignore_poison();
-        if last.as_ref().is_some_and(|thread| !is_within(LIMIT, || thread.is_finished())) {
+        if last.as_ref().is_some_and(|thread| !clock.is_within(LIMIT, || thread.is_finished())) {
             return Err("device state: the channel of the last transfer still blocks its thread".to_owned());
         }
         let orders = Arc::new(Orders::default());
         let (sender, end) = channel();
         let theirs = Arc::clone(&orders);
+        let their_clock = clock.clone();
         let run = move || {
             let mut end_at = None;
             let done = loop {
                 let at_end = theirs.at_end.load(Ordering::Acquire);
                 if at_end && end_at.is_none() {
-                    end_at = Some(Instant::now() + GRACE);
+                    end_at = Some(their_clock.now() + GRACE);
                 }
                 match step(&mut moving, at_end) {
-                    Ok(false) if end_at.is_some_and(|end| Instant::now() >= end) => {
+                    Ok(false) if end_at.is_some_and(|end| their_clock.now() >= end) => {
                         break Err("it was not complete when the frontend checked it".to_owned());
                     }
                     Ok(false) if theirs.stop.load(Ordering::Acquire) => return,
-                    Ok(false) => park_timeout(PACE),
+                    Ok(false) => their_clock.park(their_clock.now() + PACE),
                     Ok(true) => break Ok(moving.take()),
                     Err(why) => break Err(why),
                 }
@@ -135,7 +140,7 @@ impl ConnectedFrontend {
         let name = format!("state {}", self.shared.config.name);
         let thread =
             Builder::new().name(name).spawn(run).map_err(|e| format!("device state: cannot start its thread: {e}"))?;
-        let transfer = TransferThread { orders, end, thread: thread.thread().clone() };
+        let transfer = TransferThread { orders, end, thread: thread.thread().clone(), clock };
         *last = Some(thread);
         Ok(transfer)
     }

@@ -8,6 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 use straightline_virtio::vhost_user::Stopper;
 
@@ -80,11 +81,10 @@ impl Stop {
     /// If the thread still waits there at `until`, although its socket was readable, another owner
     /// of the socket took the connection. Then only shutting the socket down ends the wait, and no
     /// other owner can accept by it any more.
-    pub(crate) fn leave(&self, given: &OwnedFd, until: Instant) {
+    pub(crate) fn leave(&self, given: &OwnedFd, clock: &Clock, until: Instant) {
         let accepting = self.accepting();
-        let time = until.saturating_duration_since(Instant::now());
-        let left = self.accepted.wait_timeout_while(accepting, time, |accepting| *accepting);
-        if *left.ignore_poison().0 {
+        let accepting = clock.wait_while(&self.accepted, accepting, until, |accepting| *accepting);
+        if *accepting {
             // The thread accepts only on a listening socket, so this cannot fail.
             let _ = shutdown(given, Shutdown::Read);
         }
@@ -114,9 +114,12 @@ impl Stop {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::{Arc, mpsc};
     use std::thread;
+
+    use straightline_testing::wait_until;
+
+    use super::*;
 
     /// Returns a listening socket, which another owner has as well, and its path.
     fn listener(name: &str) -> (UnixListener, std::path::PathBuf) {
@@ -138,12 +141,16 @@ mod tests {
             ended.send(()).expect("somebody waits");
             accepted.is_ok_and(|stream| stream.is_some())
         });
-        while !*stop.accepting() && !thread.is_finished() {
-            thread::yield_now();
-        }
+        wait_until("the thread accepts", || *stop.accepting() || thread.is_finished());
         stop.set(&PortInbox::new().expect("eventfd"));
-        stop.leave(&given, Instant::now() + ACCEPT_TIME);
-        end.recv_timeout(Duration::from_secs(20)).expect("the thread waits for a connection for ever");
+        let clock = Clock::moved();
+        thread::scope(|scope| {
+            scope.spawn(|| stop.leave(&given, &clock, clock.now() + ACCEPT_TIME));
+            wait_until("the thread waits for no connection", || {
+                clock.advance(ACCEPT_TIME);
+                end.try_recv()
+            });
+        });
         assert!(!thread.join().expect("it ended"), "nobody had connected");
         std::fs::remove_file(path).expect("its file");
     }
@@ -154,7 +161,8 @@ mod tests {
         let given = OwnedFd::from(listener.try_clone().expect("dup"));
         let stop = Stop::default();
         stop.set(&PortInbox::new().expect("eventfd"));
-        stop.leave(&given, Instant::now() + ACCEPT_TIME);
+        let clock = Clock::moved();
+        stop.leave(&given, &clock, clock.now() + ACCEPT_TIME);
         assert!(stop.accept(&listener).expect("no accept").is_none(), "the port has stopped");
         // The other owner can still use the socket.
         let _client = UnixStream::connect(&path).expect("it listens");

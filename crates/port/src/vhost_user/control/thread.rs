@@ -6,9 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_graph::{Down, DownCause, LinkStatus};
 use straightline_virtio::vhost_user::{Connection, Stopper};
 use tracing::Level;
@@ -78,7 +77,7 @@ impl PortThread {
 
     fn serve_all(mut self) {
         while let Some(stream) = self.next() {
-            let began = Instant::now();
+            let began = self.shared.clock().now();
             let connection = Connection::new(stream);
             let stopper = match connection.stopper() {
                 Ok(stopper) => stopper,
@@ -90,7 +89,7 @@ impl PortThread {
             };
             self.serve(connection, stopper);
             if let FrontendSource::Connector(connector) = &mut self.source {
-                let pause = connector.pause_after(began.elapsed());
+                let pause = connector.pause_after(self.shared.clock().since(began));
                 self.pause(pause);
             }
         }
@@ -172,7 +171,7 @@ impl PortThread {
     /// Waits until a frontend connects, or the port is woken.
     fn accept(&self, listener: &Listener) -> Option<UnixStream> {
         let fds = [listener.socket().as_fd(), self.shared.inbox.event()];
-        let ready = wait_for_any(fds, self.shared.suppressed_due());
+        let ready = wait_for_any(self.shared.clock(), fds, self.shared.suppressed_due());
         if !ready {
             self.shared.report_suppressed();
         }
@@ -220,24 +219,19 @@ impl PortThread {
 
     /// Waits until the port is woken, at most for `time`.
     fn wait(&self, time: Option<Duration>) {
-        wait_for_any([self.shared.inbox.event()], time);
+        let clock = self.shared.clock();
+        wait_for_any(clock, [self.shared.inbox.event()], time.map(|time| clock.now() + time));
         self.shared.inbox.take_fault();
     }
 
     /// Waits for `time`, or until the port stops.
     fn pause(&self, time: Duration) {
-        let end = Instant::now() + time;
-        while !self.stop.is_set() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            let mut fds = [PollFd::from_borrowed_fd(self.shared.inbox.event(), PollFlags::IN)];
-            let left = self.shared.suppressed_due().map_or(left, |due| left.min(due));
-            // A time that the system cannot represent becomes no wait. No time here is so long. An
-            // interrupted wait is continued.
-            let left = Timespec::try_from(left).unwrap_or_default();
-            let _ = poll(&mut fds, Some(&left));
+        let clock = self.shared.clock();
+        let end = clock.now() + time;
+        while !self.stop.is_set() && clock.now() < end {
+            // An interrupted wait is continued.
+            let until = self.shared.suppressed_due().map_or(end, |due| end.min(due));
+            wait_for_any(clock, [self.shared.inbox.event()], Some(until));
             self.shared.inbox.take_fault();
             self.shared.report_suppressed();
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread::Thread;
 
+use straightline_graph::Clock;
 use straightline_virtio::net_control::SavedState;
 
 use super::state_channel::LIMIT;
@@ -31,6 +32,7 @@ pub(crate) struct TransferThread {
     /// Receives the bytes that were moved, or the reason why they were not.
     pub(crate) end: Receiver<Result<Vec<u8>, String>>,
     pub(crate) thread: Thread,
+    pub(crate) clock: Clock,
 }
 
 /// The orders that the frontend's thread gives to the transfer's thread.
@@ -45,7 +47,8 @@ impl TransferThread {
     pub(crate) fn finish(self) -> Result<Vec<u8>, String> {
         self.orders.at_end.store(true, Ordering::Release);
         self.thread.unpark();
-        self.end.recv_timeout(LIMIT).unwrap_or_else(|_| Err("its channel blocks its thread".to_owned()))
+        let done = self.clock.receive(&self.end, self.clock.now() + LIMIT);
+        done.unwrap_or_else(|_| Err("its channel blocks its thread".to_owned()))
     }
 }
 

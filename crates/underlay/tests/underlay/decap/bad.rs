@@ -1,6 +1,6 @@
 //! Packets that no tunnel may take.
 
-use straightline_graph::PortControl;
+use straightline_graph::{Clock, PortControl};
 use straightline_packet::{Checksum, Gso, GsoKind, Offload, Reason};
 use straightline_underlay::{TunnelKind, TunnelPort};
 
@@ -373,7 +373,7 @@ fn other_protocols_are_not_ours() {
 fn packets_of_a_tunnel_that_is_set_down_are_dropped() {
     let kind = Kind::vxlan(7);
     let mut rig = Rig::new(vec![kind.config(true)]);
-    let port = TunnelPort::new(rig.tunnels[0].clone());
+    let port = TunnelPort::new(rig.tunnels[0].clone(), Clock::real());
     port.set_link(false);
     assert_eq!(rig.send(&kind.packet(true, &inner_frame())), End::Dropped(1, Reason::SetDown));
     port.set_link(true);

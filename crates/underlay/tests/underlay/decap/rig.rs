@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use straightline_graph::{EpollWaiter, Graph, Idle, Port, PortControl, QueueCounters, Worker, WorkerStats};
+use straightline_graph::{Clock, EpollWaiter, Graph, Idle, Port, PortControl, QueueCounters, Worker, WorkerStats};
 use straightline_packet::{
     Arena, Batch, Drops, Offload, PacketVlan, PortIndex, Rcu, Reason, Settings, SourceQueueId, Turn,
 };
@@ -201,7 +201,7 @@ impl Rig {
 
     /// Returns the counters of a tunnel.
     pub(crate) fn counters(&self, tunnel: usize) -> Arc<QueueCounters> {
-        Arc::clone(&TunnelPort::new(Arc::clone(&self.tunnels[tunnel])).counters()[0])
+        Arc::clone(&TunnelPort::new(Arc::clone(&self.tunnels[tunnel]), Clock::real()).counters()[0])
     }
 
     /// Sends a packet and returns its end.

@@ -27,6 +27,11 @@ fn request(interface: &str) -> AfXdpRequest {
     }
 }
 
+/// Opens an interface by the machine's clock.
+fn open(request: &AfXdpRequest) -> Result<(OpenedDevice, Changes), OpenError> {
+    super::open(request, &Clock::real())
+}
+
 /// Checks that the request fails for this cause, with these words in its message.
 #[track_caller]
 fn fails(request: &AfXdpRequest, cause: OpenCause, words: &str) {
@@ -288,5 +293,31 @@ fn a_program_takes_what_is_for_our_addresses_and_leaves_the_rest() {
                 "{ethertype:?} {rest:?}"
             );
         }
+    }
+}
+
+#[test]
+fn a_busy_queue_is_tried_again_until_it_is_free_or_the_time_is_over() {
+    let clock = Clock::moved();
+    for (busy, tries, bound) in [(3, 4, Ok(())), (u32::MAX, BIND_TRIES + 1, Err(Errno::BUSY))] {
+        let (sender, tried) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn({
+            let clock = clock.clone();
+            move || {
+                let mut count = 0;
+                bind_again(&clock, || {
+                    count += 1;
+                    sender.send(count).expect("a receiver");
+                    if count <= busy { Err(Errno::BUSY) } else { Ok(()) }
+                })
+            }
+        });
+        let mut count = 0;
+        while let Ok(next) = tried.recv() {
+            count = next;
+            // The thread sleeps, or has ended.
+            clock.advance(BIND_PAUSE);
+        }
+        assert_eq!((count, thread.join().expect("the thread")), (tries, bound));
     }
 }

@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 use super::{Answer, End, Message, Task};
@@ -43,15 +44,20 @@ impl SocketMaker {
     ///
     /// # Errors
     /// The maker has ended, does not answer, or cannot enter its sandbox.
-    pub fn begin(socket: OwnedFd, folders: Vec<PathBuf>, sandbox: HelperSandbox) -> Result<Self, HelperError> {
+    pub fn begin(
+        socket: OwnedFd,
+        folders: Vec<PathBuf>,
+        sandbox: HelperSandbox,
+        clock: Clock,
+    ) -> Result<Self, HelperError> {
         // A maker that reads nothing must not hold us up for ever either.
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE)).map_err(io::Error::from)?;
-        let channel = Channel::new(socket);
+        let channel = Channel::new(socket, clock);
         for folder in folders {
             channel.send(&Message::Folder(folder), &[])?;
         }
         channel.send(&Message::Begin(sandbox), &[])?;
-        match channel.receive_with(Instant::now() + PATIENCE, PATIENCE, &mut Vec::new())? {
+        match channel.receive_with(channel.end_of(PATIENCE), PATIENCE, &mut Vec::new())? {
             Answer::Begun(process) => Ok(SocketMaker(Arc::new(Client { process, channel, last_id: Mutex::new(0) }))),
             Answer::CannotBegin(why) => Err(HelperError::CannotBegin(why)),
             other @ Answer::Done { .. } => Err(HelperError::Invalid(format!("{other:?} instead of its first answer"))),
@@ -109,7 +115,7 @@ impl Client {
         *last_id += 1;
         let asked = *last_id;
         self.channel.send(&Message::Ask { id: asked, task }, &[])?;
-        let until = Instant::now() + PATIENCE;
+        let until = self.channel.end_of(PATIENCE);
         loop {
             let mut fds = Vec::new();
             match self.channel.receive_with(until, PATIENCE, &mut fds)? {

@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use straightline_graph::Clock;
+
 use super::{Answer, End, Failure, MAX_FOLDERS, Message, Task};
 use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox};
 use crate::socket::socket_file::own::{self, OwnFile};
@@ -35,7 +37,7 @@ impl MakerServer {
     /// # Errors
     /// The client has ended, or is none.
     pub fn receive(socket: OwnedFd) -> Result<Self, HelperError> {
-        let channel = Channel::new(socket);
+        let channel = Channel::new(socket, Clock::real());
         let mut folders = Vec::new();
         loop {
             match channel.receive()? {

@@ -7,10 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, listen, send, socketpair};
 use rustix::process::geteuid;
+use straightline_graph::Clock;
+use straightline_testing::wait_until;
 
 use super::*;
 use crate::helper_channel::{Channel, HelperError};
@@ -33,7 +35,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
 fn begin(folder: &Path) -> (SocketMaker, JoinHandle<Result<(), HelperError>>) {
     let (ours, theirs) = pair();
     let server = serve(theirs);
-    (SocketMaker::begin(ours, vec![folder.to_owned()], HelperSandbox::default()).unwrap(), server)
+    (SocketMaker::begin(ours, vec![folder.to_owned()], HelperSandbox::default(), Clock::real()).unwrap(), server)
 }
 
 fn facts(path: &Path) -> (u32, u32, u32) {
@@ -96,7 +98,7 @@ fn files_that_are_left_are_removed_at_the_end() {
     let path = folder.path().join("s");
     let (ours, theirs) = pair();
     let server = serve(theirs);
-    let channel = Channel::new(ours);
+    let channel = Channel::new(ours, Clock::real());
     channel.send(&Message::Begin(HelperSandbox::default()), &[]).unwrap();
     channel.send(&Message::Ask { id: 1, task: Task::Bind(path.clone()) }, &[]).unwrap();
     while answer(&channel, &mut Vec::new()) != (Answer::Done { id: 1, end: End::Bound(1) }) {}
@@ -107,7 +109,7 @@ fn files_that_are_left_are_removed_at_the_end() {
 }
 
 fn answer(channel: &Channel, fds: &mut Vec<OwnedFd>) -> Answer {
-    channel.receive_with(Instant::now() + PATIENCE, PATIENCE, fds).unwrap()
+    channel.receive_with(channel.end_of(PATIENCE), PATIENCE, fds).unwrap()
 }
 
 /// A client that has been taken over reaches no file that the maker did not make.
@@ -121,7 +123,7 @@ fn hostile_messages_reach_no_other_file() {
     let (ours, theirs) = pair();
     let server = serve(theirs);
     let raw = ours.try_clone().unwrap();
-    let channel = Channel::new(ours);
+    let channel = Channel::new(ours, Clock::real());
     channel.send(&Message::Begin(HelperSandbox::default()), &[]).unwrap();
     assert!(matches!(answer(&channel, &mut Vec::new()), Answer::Begun(_)));
     // These have no answer, and the next task is served.
@@ -155,11 +157,11 @@ fn a_maker_that_has_ended_is_named_as_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) = pair();
     let server = std::thread::spawn(move || {
-        let channel = Channel::new(theirs);
+        let channel = Channel::new(theirs, Clock::real());
         while !matches!(channel.receive().unwrap(), Message::Begin(_)) {}
         channel.send(&Answer::Begun(HelperProcess::default()), &[]).unwrap();
     });
-    let maker = SocketMaker::begin(ours, Vec::new(), HelperSandbox::default()).unwrap();
+    let maker = SocketMaker::begin(ours, Vec::new(), HelperSandbox::default(), Clock::real()).unwrap();
     server.join().unwrap();
     assert!(!maker.is_running());
     let error = maker.bind(&folder.path().join("s")).unwrap_err().to_string();
@@ -167,7 +169,23 @@ fn a_maker_that_has_ended_is_named_as_the_reason() {
 
     let (ours, theirs) = pair();
     let server = std::thread::spawn(move || MakerServer::receive(theirs).unwrap().refuse("no seccomp"));
-    let error = SocketMaker::begin(ours, Vec::new(), HelperSandbox::default()).unwrap_err();
+    let error = SocketMaker::begin(ours, Vec::new(), HelperSandbox::default(), Clock::real()).unwrap_err();
     assert_eq!(error.to_string(), "no seccomp");
     server.join().unwrap();
+}
+
+#[test]
+fn a_maker_that_does_not_answer_is_waited_for_in_vain() {
+    let (ours, _silent) = pair();
+    let clock = Clock::moved();
+    let begins = std::thread::spawn({
+        let clock = clock.clone();
+        move || SocketMaker::begin(ours, Vec::new(), HelperSandbox::default(), clock).map(drop)
+    });
+    wait_until("the time of the maker is over", || {
+        clock.advance(PATIENCE);
+        begins.is_finished()
+    });
+    let error = begins.join().unwrap().unwrap_err();
+    assert!(matches!(error, HelperError::Silent(_)), "{error}");
 }
