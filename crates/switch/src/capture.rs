@@ -1,23 +1,19 @@
 //! Captures: for each client one observer in every worker, and the stream of their records. Traces
 //! share the parts that they need as well.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use az::SaturatingAs;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
 use straightline_capture::record::Record;
 use straightline_capture::{CaptureObserver, Dropped, Reader, SNAPLEN, Selection};
 use straightline_graph::clock::{cycles, hertz};
-use straightline_graph::{EpollWaiter, Mailbox, Observation};
+use straightline_graph::{Clock, EpollWaiter, Mailbox, Observation};
 use straightline_packet::{ObserverId, Reason};
 
 use crate::Switch;
-use crate::api::{Capture, CaptureInterface, CaptureRequest, ErrorCode, MAX_FILL, Refusal, Stream};
+use crate::api::{Capture, CaptureInterface, CaptureRequest, ErrorCode, MAX_FILL, Readiness, Refusal, Stream};
 use crate::captures::Session;
 use crate::running::Snapshot;
 
@@ -25,7 +21,7 @@ use crate::running::Snapshot;
 const MAX_PORTS: usize = 256;
 
 /// The time between two looks at the rings. The workers make no system call for a capture.
-const TICK: Duration = Duration::from_millis(5);
+pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// Ticks that a client gets after the last packet. It puts packets of several workers in order by
 /// them.
@@ -41,7 +37,6 @@ impl Switch {
         let interfaces = interfaces(&self.running.now(), &request.ports)?;
         let session = Arc::new(Session::new(interfaces.iter().map(|interface| interface.name.clone()).collect()));
         let id = self.running.captures.add("capture", &session, || self.running.now().find_ports(&session))?;
-        let timer = timer("capture")?;
         let mut rings = Vec::new();
         let mut observers = Vec::new();
         for handle in &self.handles {
@@ -54,7 +49,9 @@ impl Switch {
         }
         // Dropping the stream ends what has begun.
         let told = session.names.iter().map(|_| Told { selected: 0, missed: 0, is_present: true }).collect();
-        let stream = CaptureStream { id, session, timer, rings, told, first: 0, quiet: 0 };
+        let clock = self.running.clock.clone();
+        let next = clock.now() + TICK;
+        let stream = CaptureStream { id, session, clock, next, rings, told, first: 0, quiet: 0 };
         for (ring, observer) in stream.rings.iter().zip(observers) {
             ring.mailbox.observe(Observation::Begin(id, Box::new(observer)));
             ring.waiter.wake();
@@ -115,15 +112,6 @@ fn selection(request: &CaptureRequest) -> Result<Selection, Refusal> {
     Ok(Selection { received, delivered, dropped, filter, snaplen })
 }
 
-/// Returns a descriptor that is readable at each tick.
-pub(crate) fn timer(command: &str) -> Result<OwnedFd, Refusal> {
-    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
-    let ticks = Itimerspec { it_interval: tick, it_value: tick };
-    timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-        .and_then(|timer| timerfd_settime(&timer, TimerfdTimerFlags::empty(), &ticks).map(|_| timer))
-        .map_err(|error| Refusal::new(ErrorCode::Busy, format!("{command}: no timer: {error}")))
-}
-
 /// The ring of a worker, with the ways to reach the worker.
 struct WorkerRing {
     reader: Reader,
@@ -142,7 +130,9 @@ struct Told {
 struct CaptureStream {
     id: ObserverId,
     session: Arc<Session>,
-    timer: OwnedFd,
+    clock: Clock,
+    /// The time of the next look.
+    next: Instant,
     rings: Vec<WorkerRing>,
     told: Vec<Told>,
     /// The ring that comes first in the next call, so that none is always the last.
@@ -152,30 +142,29 @@ struct CaptureStream {
 }
 
 impl Stream for CaptureStream {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::From(self.next)
     }
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
-        let clock = Clock::now();
+        let moment = Moment::now(&self.clock);
         let count = self.rings.len();
         for step in 0..count {
             let at = (self.first + step) % count;
-            if !self.rings[at].reader.drain(output, MAX_FILL, |cycles| clock.time_of(cycles)) {
-                // The timer stays readable, so the rest follows at once.
+            if !self.rings[at].reader.drain(output, MAX_FILL, |cycles| moment.time_of(cycles)) {
+                // The time of this look has come, so the rest follows at once.
                 self.first = at;
                 self.quiet = 0;
                 return true;
             }
         }
         self.first = (self.first + 1) % count.max(1);
-        // An expired timer stays readable until it is read.
-        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        self.next = self.clock.now() + TICK;
         let had_packets = !output.is_empty();
         self.tell(output);
         self.quiet = if had_packets { 0 } else { self.quiet.saturating_add(1) };
         if self.quiet <= LAST_TICKS {
-            Record::Tick { time: clock.time }.append(output);
+            Record::Tick { time: moment.time }.append(output);
         }
         // A worker that sleeps hands its last records over.
         self.rings.iter().filter(|ring| ring.reader.is_pending()).for_each(|ring| ring.waiter.wake());
@@ -221,17 +210,17 @@ impl Drop for CaptureStream {
 }
 
 /// A moment on both clocks: the workers' counter, and the time of day.
-pub(crate) struct Clock {
+pub(crate) struct Moment {
     cycles: u64,
     /// Nanoseconds since 1970.
     time: u64,
     hertz: f64,
 }
 
-impl Clock {
-    pub(crate) fn now() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Clock { cycles: cycles(), time: since.as_nanos().saturating_as::<u64>(), hertz: hertz() }
+impl Moment {
+    pub(crate) fn now(clock: &Clock) -> Self {
+        let since = clock.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Moment { cycles: cycles(), time: since.as_nanos().saturating_as::<u64>(), hertz: hertz() }
     }
 
     /// Returns the time of an earlier reading of the counter.

@@ -6,7 +6,7 @@
 mod limits;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
-use crate::api::{ErrorCode, Event, EventKind, Events, MAX_FILL, Refusal, Stream, since_epoch};
+use crate::api::{ErrorCode, Event, EventKind, Events, MAX_FILL, Readiness, Refusal, Stream, since_epoch};
 use limits::Limits;
 
 /// The maximum number of kept events.
@@ -152,8 +152,8 @@ struct Follower {
 }
 
 impl Stream for Follower {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.wakes.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Descriptor(self.wakes.as_fd())
     }
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
@@ -196,7 +196,8 @@ mod tests {
 
     fn is_ready(stream: &dyn Stream) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::from_borrowed_fd(stream.readiness(), PollFlags::IN)];
+        let Readiness::Descriptor(fd) = stream.readiness() else { return false };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
     }
 

@@ -3,17 +3,16 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use straightline_api::nearest_first;
-use straightline_graph::EpollWaiter;
+use straightline_graph::{Clock, EpollWaiter};
 use straightline_underlay::{Echo, EchoState, PingError, Underlay};
 
 use crate::Switch;
-use crate::api::{ErrorCode, Ping, PingLine, PingRequest, Refusal, Stream};
-use crate::capture::timer;
+use crate::api::{ErrorCode, Ping, PingLine, PingRequest, Readiness, Refusal, Stream};
+use crate::capture::TICK;
 use crate::running::{Running, Snapshot};
 
 /// The most echo requests of a ping.
@@ -49,6 +48,7 @@ impl Switch {
             to: address,
             random: RandomState::new(),
         };
+        let clock = self.running.clock.clone();
         let timeout = Duration::from_millis(timeout_ms.into());
         let waiting = sender.begin(1, timeout)?;
         let answer = Ping {
@@ -58,7 +58,8 @@ impl Switch {
             next_hop: waiting.echo.next_hop().to_string(),
         };
         let stream = PingStream {
-            timer: timer("ping")?,
+            looks_at: clock.now() + TICK,
+            clock,
             sender,
             count,
             interval: Duration::from_millis(interval_ms.into()),
@@ -103,7 +104,7 @@ impl Sender {
             .ping(self.to, sequence, [a, b, c, d, e, f, g, h, i, j])
             .map_err(|error| refusal(error, &underlay, self.to))?;
         self.wake(&now);
-        let begun = Instant::now();
+        let begun = self.running.clock.now();
         Ok(Waiting { echo, begun, is_sent: false, deadline: begun + timeout })
     }
 
@@ -151,7 +152,9 @@ fn refusal(error: PingError, underlay: &Underlay, to: IpAddr) -> Refusal {
 
 /// The stream of one ping. Dropping it ends the ping.
 struct PingStream {
-    timer: OwnedFd,
+    clock: Clock,
+    /// The time of the next look.
+    looks_at: Instant,
     sender: Sender,
     count: u32,
     interval: Duration,
@@ -164,20 +167,19 @@ struct PingStream {
 }
 
 impl Stream for PingStream {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::From(self.looks_at)
     }
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
-        // An expired timer stays readable until it is read.
-        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        self.looks_at = self.clock.now() + TICK;
         if let Some(line) = self.look() {
             append(output, &line);
             if self.seq >= self.count {
                 return false;
             }
         }
-        if self.waiting.is_none() && Instant::now() >= self.next {
+        if self.waiting.is_none() && self.clock.now() >= self.next {
             self.seq += 1;
             match self.sender.begin(self.seq, self.timeout) {
                 Ok(waiting) => {
@@ -205,7 +207,7 @@ impl PingStream {
             EchoState::Sent => {
                 if !waiting.is_sent {
                     waiting.is_sent = true;
-                    waiting.deadline = Instant::now() + self.timeout;
+                    waiting.deadline = self.clock.now() + self.timeout;
                     self.sender.wake(&self.sender.running.now());
                     return None;
                 }
@@ -215,7 +217,7 @@ impl PingStream {
                 PingLine::NextHopUnknown { seq, next_hop: waiting.echo.next_hop().to_string() }
             }
         };
-        if !matches!(line, PingLine::Reply { .. }) && Instant::now() < waiting.deadline {
+        if !matches!(line, PingLine::Reply { .. }) && self.clock.now() < waiting.deadline {
             return None;
         }
         self.waiting = None;

@@ -1,9 +1,8 @@
 //! Traces: for each client one observer in every worker, and the stream of packets with their ways.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use straightline_capture::Summary;
 use straightline_capture::trace::{
@@ -15,10 +14,10 @@ use straightline_packet::{ObserverId, StepKind};
 
 use crate::Switch;
 use crate::api::{
-    ErrorCode, MAX_FILL, Refusal, Stream, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket,
-    TracedStep,
+    ErrorCode, MAX_FILL, Readiness, Refusal, Stream, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
+    TracedPacket, TracedStep,
 };
-use crate::capture::{Clock, check_ports, interfaces, timer};
+use crate::capture::{Moment, TICK, check_ports, interfaces};
 use crate::captures::Session;
 use crate::running::Running;
 
@@ -41,7 +40,6 @@ impl Switch {
         let interfaces = interfaces(&self.running.now(), ports)?;
         let session = Arc::new(Session::new(interfaces.into_iter().map(|interface| interface.name).collect()));
         let id = self.running.captures.add("trace", &session, || self.running.now().find_ports(&session))?;
-        let timer = timer("trace")?;
         let wanted = Arc::new(Wanted::new(*count));
         let traces = usize::try_from(*count).unwrap_or(MAX_TRACES);
         let mut workers = Vec::new();
@@ -59,7 +57,8 @@ impl Switch {
         let told = vec![true; session.names.len()];
         // Dropping the stream ends what has begun.
         let running = Arc::clone(&self.running);
-        let stream = TraceStream { id, session, running, timer, workers, told, left: *count };
+        let next = running.clock.now() + TICK;
+        let stream = TraceStream { id, session, running, next, workers, told, left: *count };
         for (worker, observer) in stream.workers.iter().zip(observers) {
             worker.mailbox.observe(Observation::Begin(id, Box::new(observer)));
             worker.waiter.wake();
@@ -84,7 +83,8 @@ struct TraceStream {
     id: ObserverId,
     session: Arc<Session>,
     running: Arc<Running>,
-    timer: OwnedFd,
+    /// The time of the next look.
+    next: Instant,
     workers: Vec<TracedWorker>,
     /// For each interface, whether the client knows that its port is there.
     told: Vec<bool>,
@@ -93,16 +93,16 @@ struct TraceStream {
 }
 
 impl Stream for TraceStream {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::From(self.next)
     }
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
-        let clock = Clock::now();
+        let moment = Moment::now(&self.running.clock);
         let rules = self.running.now().tables.get::<FirewallControl>("firewall", "ports");
         while self.left > 0 {
             if output.len() >= MAX_FILL {
-                // The timer stays readable, so the rest follows at once.
+                // The time of this look has come, so the rest follows at once.
                 return true;
             }
             let times = self.workers.iter().enumerate();
@@ -110,14 +110,13 @@ impl Stream for TraceStream {
             let Some((_, at)) = times.min() else { break };
             let Some(worker) = self.workers.get_mut(at) else { break };
             let session = &self.session;
-            let packet = worker.reader.next(|trace| packet(trace, session, rules.as_deref(), at, &clock));
+            let packet = worker.reader.next(|trace| packet(trace, session, rules.as_deref(), at, &moment));
             if let Some(packet) = packet {
                 append(output, &TraceLine::Packet(Box::new(packet)));
                 self.left -= 1;
             }
         }
-        // An expired timer stays readable until it is read.
-        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        self.next = self.running.clock.now() + TICK;
         for ((name, present), told) in self.session.names.iter().zip(&self.session.present).zip(&mut self.told) {
             let is_present = present.load(Ordering::Relaxed);
             if *told != is_present {
@@ -154,7 +153,7 @@ fn packet(
     session: &Session,
     rules: Option<&FirewallControl>,
     worker: usize,
-    clock: &Clock,
+    moment: &Moment,
 ) -> TracedPacket {
     let first = trace.heads.first();
     let port_name = |event: &&TraceEvent| session.name_of(event.port);
@@ -173,7 +172,7 @@ fn packet(
         }
     }
     TracedPacket {
-        time: Duration::from_nanos(clock.time_of(trace.time)).as_secs_f64(),
+        time: Duration::from_nanos(moment.time_of(trace.time)).as_secs_f64(),
         port: session.names.get(usize::from(trace.interface)).cloned().unwrap_or_default(),
         worker,
         packet: first.map(summary).unwrap_or_default(),

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{Pid, gettid};
+use straightline_graph::Clock;
 use straightline_packet::IgnorePoison;
 
 use super::interrupt::interrupt;
@@ -21,22 +22,29 @@ static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 struct Closing {
     thread: Pid,
     since: Instant,
+    clock: Clock,
+}
+
+impl Closing {
+    fn time(&self) -> Duration {
+        self.clock.since(self.since)
+    }
 }
 
 /// Returns the number of threads that a client's descriptor holds: it does not close.
 pub(crate) fn held_threads() -> usize {
-    held_at(Instant::now()).len()
+    held().len()
 }
 
-/// Returns the threads that are held at this time.
-fn held_at(now: Instant) -> Vec<Pid> {
+/// Returns the threads that are held now.
+fn held() -> Vec<Pid> {
     let threads = threads();
-    let held = threads.iter().filter(|closing| now.saturating_duration_since(closing.since) > HELD);
+    let held = threads.iter().filter(|closing| closing.time() > HELD);
     held.map(|closing| closing.thread).collect()
 }
 
 /// Runs what may close a descriptor of a client, which may take for ever.
-pub(super) fn closing<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn closing<T>(clock: &Clock, work: impl FnOnce() -> T) -> T {
     /// Ends the entry of this thread.
     struct Entry(Pid);
     impl Drop for Entry {
@@ -45,7 +53,7 @@ pub(super) fn closing<T>(work: impl FnOnce() -> T) -> T {
         }
     }
     let thread = gettid();
-    threads().push(Closing { thread, since: Instant::now() });
+    threads().push(Closing { thread, since: clock.now(), clock: clock.clone() });
     let _entry = Entry(thread);
     work()
 }
@@ -53,7 +61,7 @@ pub(super) fn closing<T>(work: impl FnOnce() -> T) -> T {
 /// Interrupts the threads that a client holds. A thread with an entry exists: its number is not
 /// another's.
 pub(super) fn interrupt_held() {
-    threads().iter().filter(|closing| closing.since.elapsed() > MAX_WAIT).for_each(|held| interrupt(held.thread));
+    threads().iter().filter(|closing| closing.time() > MAX_WAIT).for_each(|held| interrupt(held.thread));
 }
 
 fn threads() -> MutexGuard<'static, Vec<Closing>> {
@@ -62,8 +70,7 @@ fn threads() -> MutexGuard<'static, Vec<Closing>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use straightline_testing::wait_until;
 
     use super::*;
     use crate::api::interrupt::prepare;
@@ -72,29 +79,27 @@ mod tests {
     fn a_thread_that_waits_is_seen_and_can_be_interrupted() {
         prepare().unwrap();
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let is_seen = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&is_seen);
+        let clock = Clock::moved();
         let (tell, told) = std::sync::mpsc::channel();
-        let waits = std::thread::spawn(move || {
-            tell.send(gettid()).unwrap();
-            loop {
-                let error = closing(|| rustix::io::read(&ours, &mut [0][..]).unwrap_err());
-                // Sockets of other tests may interrupt it before.
-                if seen.load(Ordering::Relaxed) {
-                    return error;
-                }
+        let waits = std::thread::spawn({
+            let clock = clock.clone();
+            move || {
+                tell.send(gettid()).unwrap();
+                closing(&clock, || rustix::io::read(&ours, &mut [0][..]).unwrap_err())
             }
         });
         let thread = told.recv().unwrap();
-        // It is held once it has waited for long.
-        while !held_at(Instant::now() + HELD).contains(&thread) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        is_seen.store(true, Ordering::Relaxed);
-        while !waits.is_finished() {
+        wait_until("the thread begins", || threads().iter().any(|closing| closing.thread == thread));
+        interrupt_held();
+        clock.advance(HELD);
+        assert!(!held().contains(&thread), "it has waited for this time, but not for longer");
+        clock.advance(Duration::from_nanos(1));
+        assert!(held().contains(&thread));
+        wait_until("the thread is interrupted", || {
+            // An interrupt that comes before the thread reads has no effect.
             interrupt_held();
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            waits.is_finished()
+        });
         assert_eq!(waits.join().unwrap(), rustix::io::Errno::INTR);
     }
 }

@@ -5,13 +5,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send};
+use straightline_graph::Clock;
 
 use super::places::Place;
 use super::server::Shared;
-use super::{ErrorCode, Held, Refusal, Reply, Request, failure};
+use super::{ErrorCode, Held, Readiness, Refusal, Reply, Request, failure};
 
 /// The maximum length of a request in bytes, including its newline.
 pub(super) const MAX_REQUEST: usize = 4096;
@@ -37,8 +38,7 @@ pub(super) struct Connection {
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
-    /// How long the client may make no progress ([`PATIENCE`]).
-    patience: Duration,
+    clock: Clock,
     /// The time at which the client is disconnected unless it makes progress.
     deadline: Instant,
     /// The time by which the present answer must be written.
@@ -53,8 +53,8 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Creates a client on this socket, which does not block.
-    pub(super) fn new(socket: OwnedFd, place: Place, patience: Duration) -> Self {
-        let now = Instant::now();
+    pub(super) fn new(socket: OwnedFd, place: Place, clock: Clock) -> Self {
+        let now = clock.now();
         Self {
             held: Held::Nothing,
             fd: None,
@@ -63,8 +63,8 @@ impl Connection {
             input: Vec::new(),
             output: Vec::new(),
             written: 0,
-            patience,
-            deadline: now + patience,
+            clock,
+            deadline: now + PATIENCE,
             end_of_write: now,
             closing: false,
             answer: None,
@@ -74,7 +74,7 @@ impl Connection {
 
     /// Serves the client until it is done or the API stops.
     pub(super) fn run(mut self, shared: &Shared) {
-        while self.wait(shared) && self.step(shared, Instant::now()) {}
+        while self.wait(shared) && self.step(shared, self.clock.now()) {}
         let Self { held, fd, port_socket, socket, answer, place, .. } = self;
         drop((held, answer));
         shared.closing(|| drop((fd, port_socket, socket)));
@@ -85,20 +85,24 @@ impl Connection {
     /// API stops.
     fn wait(&self, shared: &Shared) -> bool {
         loop {
-            let now = Instant::now();
+            let now = self.clock.now();
             let deadline = self.deadline();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return false;
             }
             let interest = if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT };
             let mut fds = vec![PollFd::new(shared.stop(), PollFlags::IN), PollFd::new(&self.socket, interest)];
+            let mut until = deadline;
             if let Held::Stream(stream) = &self.held
                 && self.output.is_empty()
             {
-                fds.push(PollFd::from_borrowed_fd(stream.readiness(), PollFlags::IN));
+                match stream.readiness() {
+                    Readiness::Descriptor(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+                    Readiness::From(time) if time <= now => return !shared.is_stopping(),
+                    Readiness::From(time) => until = until.into_iter().chain([time]).min(),
+                }
             }
-            let time = deadline.and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(now)).ok());
-            match poll(&mut fds, time.as_ref()) {
+            match self.clock.poll(&mut fds, until) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return fds[0].revents().is_empty(),
                 Err(error) => {
@@ -173,7 +177,7 @@ impl Connection {
     fn close(&mut self, now: Instant) {
         if !self.closing {
             self.closing = true;
-            self.deadline = now + self.patience;
+            self.deadline = now + PATIENCE;
             self.end_of_write = now + MAX_WRITE_TIME;
         }
     }
@@ -264,11 +268,11 @@ impl Connection {
     }
 
     fn answer(&mut self, line: String) {
-        let now = Instant::now();
+        let now = self.clock.now();
         self.output = line.into_bytes();
         self.output.push(b'\n');
         self.written = 0;
-        self.deadline = now + self.patience;
+        self.deadline = now + PATIENCE;
         self.end_of_write = now + MAX_WRITE_TIME;
     }
 
@@ -276,11 +280,11 @@ impl Connection {
         // NOSIGNAL: a client that left must not end the process that embeds the switch.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         self.written += send(&self.socket, &self.output[self.written..], flags)?;
-        self.deadline = (now + self.patience).min(self.end_of_write);
+        self.deadline = (now + PATIENCE).min(self.end_of_write);
         if self.written == self.output.len() {
             self.output = Vec::new();
             self.answer = None;
-            self.deadline = now + self.patience;
+            self.deadline = now + PATIENCE;
         }
         Ok(true)
     }

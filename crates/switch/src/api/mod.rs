@@ -14,10 +14,11 @@ mod server;
 use std::any::Any;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use straightline_graph::Clock;
 
 pub(crate) use closing::held_threads;
 use lines::{HeldLines, one_per_line};
@@ -143,14 +144,22 @@ pub trait Source: Send + Sync {
 /// The client's thread calls it. What comes faster than the client reads, the stream keeps within bounds
 /// of its own, and counts what it cannot keep.
 pub trait Stream: Send {
-    /// Returns a descriptor that is readable while [`Self::fill`] has more. It is polled only while the
-    /// client has read everything before.
-    fn readiness(&self) -> BorrowedFd<'_>;
+    /// Returns when [`Self::fill`] has more. It is asked only while the client has read everything before.
+    fn readiness(&self) -> Readiness<'_>;
 
     /// Appends what there is, up to [`MAX_FILL`] bytes and the rest of a record. It may be called when
-    /// there is nothing. If it leaves nothing for the next call, it makes the descriptor unreadable.
-    /// Returns false at the end, after the last bytes.
+    /// there is nothing. If it leaves nothing for the next call, it makes the descriptor unreadable, or
+    /// sets a later time. Returns false at the end, after the last bytes.
     fn fill(&mut self, output: &mut Vec<u8>) -> bool;
+}
+
+/// The time at which a [`Stream`] has more.
+#[derive(Clone, Copy, Debug)]
+pub enum Readiness<'a> {
+    /// While this descriptor is readable.
+    Descriptor(BorrowedFd<'a>),
+    /// From this time on, by the clock of the server.
+    From(Instant),
 }
 
 /// The number of bytes after which [`Stream::fill`] appends no further record.
@@ -293,6 +302,8 @@ pub(crate) struct RequestHandler {
     pub(crate) right: Right,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) control: Option<Arc<dyn Control>>,
+    /// Says when an answer was made.
+    pub(crate) clock: Clock,
 }
 
 /// An answer.
@@ -320,71 +331,71 @@ impl RequestHandler {
         }
         let source = &self.source;
         match request {
-            Request::Status => good(source.status()),
-            Request::Ports => good(source.ports()),
-            Request::Fdb => good(source.fdb()),
-            Request::Neighbours => good(source.neighbours()),
-            Request::Tables => good(source.tables()),
-            Request::Table(request) => good(source.table(request)?),
-            Request::Runtime => good(source.runtime()),
+            Request::Status => self.good(source.status()),
+            Request::Ports => self.good(source.ports()),
+            Request::Fdb => self.good(source.fdb()),
+            Request::Neighbours => self.good(source.neighbours()),
+            Request::Tables => self.good(source.tables()),
+            Request::Table(request) => self.good(source.table(request)?),
+            Request::Runtime => self.good(source.runtime()),
             Request::ClearRuntime => {
                 self.control()?.clear_runtime();
-                good(Done {})
+                self.good(Done {})
             }
-            Request::Drops => good(source.drops()),
-            Request::History => good(source.history()),
-            Request::Events(EventsRequest { since, follow: false }) => good(source.events(*since)),
+            Request::Drops => self.good(source.drops()),
+            Request::History => self.good(source.history()),
+            Request::Events(EventsRequest { since, follow: false }) => self.good(source.events(*since)),
             Request::Events(EventsRequest { since, follow: true }) => {
-                begin_stream(held, || source.follow_events(*since))
+                self.begin_stream(held, || source.follow_events(*since))
             }
-            Request::Reload(ReloadRequest { dry_run: false }) => good(self.control()?.reload()?),
-            Request::Reload(ReloadRequest { dry_run: true }) => good(self.control()?.preview()?),
+            Request::Reload(ReloadRequest { dry_run: false }) => self.good(self.control()?.reload()?),
+            Request::Reload(ReloadRequest { dry_run: true }) => self.good(self.control()?.preview()?),
             Request::Link(LinkRequest { port, up }) => {
                 self.control()?.set_link(port, *up)?;
-                good(Done {})
+                self.good(Done {})
             }
-            Request::Rate(request) => good(self.control()?.set_rate(request)?),
-            Request::Flows(request) => good(source.flows(request)?),
-            Request::Meters(request) => good(source.meters(request)?),
-            Request::TraceFlow(request) => good(source.trace_flow(request)?),
-            Request::Explain(request) => good(source.explain(request)?),
-            Request::Groups => good(source.groups()),
-            Request::Sets(request) => good(source.sets(request)?),
-            Request::Connections(request) => good(source.connections(request)?),
+            Request::Rate(request) => self.good(self.control()?.set_rate(request)?),
+            Request::Flows(request) => self.good(source.flows(request)?),
+            Request::Meters(request) => self.good(source.meters(request)?),
+            Request::TraceFlow(request) => self.good(source.trace_flow(request)?),
+            Request::Explain(request) => self.good(source.explain(request)?),
+            Request::Groups => self.good(source.groups()),
+            Request::Sets(request) => self.good(source.sets(request)?),
+            Request::Connections(request) => self.good(source.connections(request)?),
             Request::SetGroups(request) => {
                 self.control()?.set_groups(request)?;
-                good(Done {})
+                self.good(Done {})
             }
             Request::SetGroup(request) => {
                 self.control()?.set_group(request)?;
-                good(Done {})
+                self.good(Done {})
             }
-            Request::Remotes(request) => good(source.remotes(request)?),
-            Request::Stations(request) => good(source.stations(request)?),
-            Request::Bindings(request) => good(source.bindings(request)?),
+            Request::Remotes(request) => self.good(source.remotes(request)?),
+            Request::Stations(request) => self.good(source.stations(request)?),
+            Request::Bindings(request) => self.good(source.bindings(request)?),
             Request::ChangeRemotes(request) if request.more => self.hold_entries(&request.remotes, held),
             Request::ChangeRemotes(request) => {
                 let remotes = all_entries(held, &request.remotes)?;
-                good(self.control()?.change_remotes(request, &remotes)?)
+                self.good(self.control()?.change_remotes(request, &remotes)?)
             }
             Request::ChangeStations(request) if request.more => self.hold_entries(&request.stations, held),
             Request::ChangeStations(request) => {
                 let stations = all_entries(held, &request.stations)?;
-                good(self.control()?.change_stations(request, &stations)?)
+                self.good(self.control()?.change_stations(request, &stations)?)
             }
-            Request::Subscribe(request) => begin_stream(held, || self.control()?.subscribe(request)),
+            Request::Subscribe(request) => self.begin_stream(held, || self.control()?.subscribe(request)),
             Request::FlowLines(FlowLines { text }) => self.hold_lines(text, held),
             Request::ChangeFlows(request) => {
                 let before = if let Held::Lines(lines) = held { lines.take() } else { String::new() };
-                good(self.control()?.change_flows(request, &(before + &request.text))?)
+                self.good(self.control()?.change_flows(request, &(before + &request.text))?)
             }
             Request::ChangeMeter(request) => {
                 self.control()?.change_meter(request)?;
-                good(Done {})
+                self.good(Done {})
             }
-            Request::Capture(capture) => begin_stream(held, || self.control()?.capture(capture)),
-            Request::Trace(trace) => begin_stream(held, || self.control()?.trace(trace)),
-            Request::Ping(ping) => begin_stream(held, || self.control()?.ping(ping)),
+            Request::Capture(capture) => self.begin_stream(held, || self.control()?.capture(capture)),
+            Request::Trace(trace) => self.begin_stream(held, || self.control()?.trace(trace)),
+            Request::Ping(ping) => self.begin_stream(held, || self.control()?.ping(ping)),
             Request::Port(port_request) => {
                 let control = self.control()?;
                 let bad = |error| Refusal::new(ErrorCode::BadRequest, error);
@@ -393,20 +404,20 @@ impl RequestHandler {
                 }
                 let no_socket = "port: no socket came with the request; send it as a descriptor (SCM_RIGHTS)";
                 let guard = control.add_dynamic_port(port_request, fd.ok_or_else(|| bad(no_socket))?)?;
-                Ok(Reply { held: Held::DynamicPort(guard), ..good(Done {})? })
+                Ok(Reply { held: Held::DynamicPort(guard), ..self.good(Done {})? })
             }
         }
     }
 
     /// Keeps text of a connection for its next `change-flows`.
     fn hold_lines(&self, text: &str, held: &Held) -> Result<Reply, Refusal> {
-        self.hold(text, 0, held, |_| good(Done {}))
+        self.hold(text, 0, held, |_| self.good(Done {}))
     }
 
     /// Keeps entries of a connection for its next change.
     fn hold_entries(&self, entries: &[impl Serialize], held: &Held) -> Result<Reply, Refusal> {
         let (text, count) = one_per_line(entries)?;
-        self.hold(&text, count, held, |held| good(EntriesChanged { held, ..EntriesChanged::default() }))
+        self.hold(&text, count, held, |held| self.good(EntriesChanged { held, ..EntriesChanged::default() }))
     }
 
     /// Keeps text of a connection, with so many entries. `reply` gets the number of all.
@@ -432,6 +443,32 @@ impl RequestHandler {
     fn control(&self) -> Result<&dyn Control, Refusal> {
         self.control.as_deref().ok_or_else(read_only)
     }
+
+    /// Returns an answer without anything else.
+    fn good<T: Serialize>(&self, answer: T) -> Result<Reply, Refusal> {
+        #[derive(Serialize)]
+        struct Good<T> {
+            ok: Timed<T>,
+        }
+        let ok = Timed { time: since_epoch(self.clock.time_of_day()), answer };
+        let line = serde_json::to_string(&Good { ok })
+            .map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
+        Ok(Reply { line, held: Held::Nothing })
+    }
+
+    /// Returns an answer with a stream, if this connection may have one.
+    fn begin_stream<T: Serialize>(
+        &self,
+        held: &Held,
+        begin: impl FnOnce() -> Result<(T, Box<dyn Stream>), Refusal>,
+    ) -> Result<Reply, Refusal> {
+        if !matches!(held, Held::Nothing) {
+            let error = "this connection has a port; open a connection for each stream";
+            return Err(Refusal::new(ErrorCode::BadRequest, error));
+        }
+        let (answer, stream) = begin()?;
+        Ok(Reply { held: Held::Stream(stream), ..self.good(answer)? })
+    }
 }
 
 /// Returns the entries that a connection has sent before, and these.
@@ -455,31 +492,6 @@ fn read_only() -> Refusal {
 fn failure(refusal: &Refusal) -> String {
     // Only a map with keys that are no strings could fail to serialise.
     serde_json::to_string(refusal).unwrap_or_else(|_| "{\"error\":\"internal\",\"code\":\"internal\"}".to_owned())
-}
-
-/// Returns an answer without anything else.
-fn good<T: Serialize>(answer: T) -> Result<Reply, Refusal> {
-    #[derive(Serialize)]
-    struct Good<T> {
-        ok: Timed<T>,
-    }
-    let ok = Timed { time: since_epoch(SystemTime::now()), answer };
-    let line =
-        serde_json::to_string(&Good { ok }).map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
-    Ok(Reply { line, held: Held::Nothing })
-}
-
-/// Returns an answer with a stream, if this connection may have one.
-fn begin_stream<T: Serialize>(
-    held: &Held,
-    begin: impl FnOnce() -> Result<(T, Box<dyn Stream>), Refusal>,
-) -> Result<Reply, Refusal> {
-    if !matches!(held, Held::Nothing) {
-        let error = "this connection has a port; open a connection for each stream";
-        return Err(Refusal::new(ErrorCode::BadRequest, error));
-    }
-    let (answer, stream) = begin()?;
-    Ok(Reply { held: Held::Stream(stream), ..good(answer)? })
 }
 
 /// An answer with the time at which it was made. From two answers a client can compute a rate.

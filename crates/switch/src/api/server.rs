@@ -16,14 +16,14 @@ use std::sync::{Arc, Condvar, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{SendFlags, SocketFlags, accept_with, listen, send};
-use straightline_graph::{Permissions, peer};
+use straightline_graph::{Clock, Permissions, peer};
 use straightline_packet::IgnorePoison;
 use straightline_port::socket_file::{self, SocketFile};
 
-use super::connection::{Connection, PATIENCE};
+use super::connection::Connection;
 use super::places::Places;
 use super::{
     Control, Held, Refusal, Reply, Request, RequestHandler, Right, Source, closing, failure, interrupt, pass_rights,
@@ -79,8 +79,7 @@ pub struct ApiServer {
     file: SocketFile,
     socket: OwnedFd,
     path: PathBuf,
-    /// How long a client may make no progress.
-    pub(super) patience: Duration,
+    clock: Clock,
 }
 
 impl ApiServer {
@@ -111,7 +110,13 @@ impl ApiServer {
         })?;
         file.set_permissions(permissions).map_err(|error| io_error(io::Error::other(error)))?;
         ioctl_fionbio(&socket, true).map_err(|error| io_error(error.into()))?;
-        Ok(Self { file, socket, path: path.to_owned(), patience: PATIENCE })
+        Ok(Self { file, socket, path: path.to_owned(), clock: Clock::real() })
+    }
+
+    /// Returns the server with the time limits and answers' times of this clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     /// Returns the path of the socket.
@@ -125,7 +130,8 @@ impl ApiServer {
     /// # Errors
     /// The system cannot provide a thread or descriptor.
     pub fn serve(self, source: Arc<dyn Source>) -> io::Result<ApiHandle> {
-        self.serve_with(RequestHandler { right: Right::Read, source, control: None })
+        let clock = self.clock.clone();
+        self.serve_with(RequestHandler { right: Right::Read, source, control: None, clock })
     }
 
     /// Serves as [`Self::serve`] does, and lets clients change the switch through `control`.
@@ -133,7 +139,8 @@ impl ApiServer {
     /// # Errors
     /// The system cannot provide a thread or descriptor.
     pub fn serve_control(self, source: Arc<dyn Source>, control: Arc<dyn Control>) -> io::Result<ApiHandle> {
-        self.serve_with(RequestHandler { right: Right::All, source, control: Some(control) })
+        let clock = self.clock.clone();
+        self.serve_with(RequestHandler { right: Right::All, source, control: Some(control), clock })
     }
 
     fn serve_with(self, handler: RequestHandler) -> io::Result<ApiHandle> {
@@ -148,7 +155,7 @@ impl ApiServer {
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_stopping: AtomicBool::new(false),
             refuses_descriptors,
-            patience: self.patience,
+            clock: self.clock.clone(),
             closing: AtomicUsize::new(0),
             refusing: AtomicUsize::new(0),
             threads: Mutex::new(0),
@@ -170,8 +177,7 @@ pub(super) struct Shared {
     is_stopping: AtomicBool,
     /// The kernel refuses descriptors, so no close has to wait.
     refuses_descriptors: bool,
-    /// How long a client may make no progress.
-    patience: Duration,
+    clock: Clock,
     /// The number of threads that receive or close now.
     closing: AtomicUsize,
     /// The number of threads that close connections of refused clients.
@@ -182,6 +188,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
     pub(super) fn stop(&self) -> &OwnedFd {
         &self.stop
     }
@@ -201,23 +211,24 @@ impl Shared {
     /// Runs what may close a descriptor of a client, which may take for ever.
     pub(super) fn closing<T>(&self, work: impl FnOnce() -> T) -> T {
         self.closing.fetch_add(1, Ordering::Relaxed);
-        let done = closing::closing(work);
+        let done = closing::closing(&self.clock, work);
         self.closing.fetch_sub(1, Ordering::Relaxed);
         done
     }
 
     /// Waits for the end of all threads. Returns the number of those that do not end.
     fn wait_for_ends(&self) -> usize {
-        let began = Instant::now();
+        let began = self.clock.now();
         let mut threads = self.threads.lock().ignore_poison();
         while *threads > 0 {
             let are_held = *threads == self.closing.load(Ordering::Relaxed);
-            if began.elapsed() > if are_held { MAX_HELD } else { MAX_STOP } {
+            if self.clock.since(began) > if are_held { MAX_HELD } else { MAX_STOP } {
                 break;
             }
             closing::interrupt_held();
-            let pause = Duration::from_millis(20);
-            (threads, _) = self.ended.wait_timeout(threads, pause).ignore_poison();
+            let until = self.clock.now() + Duration::from_millis(20);
+            let before = *threads;
+            threads = self.clock.wait_while(&self.ended, threads, until, |threads| *threads == before);
         }
         *threads
     }
@@ -225,21 +236,17 @@ impl Shared {
     /// Drops what answers, so that no thread that is left behind keeps the switch. Returns false if
     /// an answer takes too long.
     fn drop_handler(&self) -> bool {
-        let began = Instant::now();
-        loop {
+        self.clock.is_within(MAX_STOP, || {
             let mut handler = match self.handler.try_lock() {
                 Ok(handler) => handler,
                 Err(TryLockError::Poisoned(handler)) => handler.into_inner(),
-                Err(TryLockError::WouldBlock) if began.elapsed() > MAX_STOP => return false,
-                Err(TryLockError::WouldBlock) => {
-                    thread::sleep(Duration::from_millis(1));
-                    continue;
-                }
+                Err(TryLockError::WouldBlock) => return false,
             };
-            let handler = handler.take();
+            let dropped = handler.take();
             drop(handler);
-            return true;
-        }
+            drop(dropped);
+            true
+        })
     }
 }
 
@@ -298,7 +305,7 @@ fn accept_until_stop(server: ApiServer, shared: &Arc<Shared>) {
     while wait_for_client(&socket, shared, pause) {
         pause = accept_all(&socket, shared).err().map(|error| {
             tracing::warn!("the API accepts no clients for {} s: {error}", PAUSE.as_secs());
-            PAUSE
+            shared.clock.now() + PAUSE
         });
     }
     drop(file);
@@ -306,16 +313,15 @@ fn accept_until_stop(server: ApiServer, shared: &Arc<Shared>) {
     shared.closing(|| drop(socket));
 }
 
-/// Waits for a client, but for the time of `pause` for the stop only. Returns false when the API
+/// Waits for a client, but until the end of `pause` for the stop only. Returns false when the API
 /// stops.
-fn wait_for_client(socket: &OwnedFd, shared: &Shared, mut pause: Option<Duration>) -> bool {
+fn wait_for_client(socket: &OwnedFd, shared: &Shared, mut pause: Option<Instant>) -> bool {
     loop {
         let mut fds = vec![PollFd::new(&shared.stop, PollFlags::IN)];
         if pause.is_none() {
             fds.push(PollFd::new(socket, PollFlags::IN));
         }
-        let time = pause.and_then(|pause| Timespec::try_from(pause).ok());
-        match poll(&mut fds, time.as_ref()) {
+        match shared.clock.poll(&mut fds, pause) {
             Ok(0) => pause = None,
             Ok(_) => return fds[0].revents().is_empty(),
             Err(Errno::INTR) => {}
@@ -332,7 +338,8 @@ fn accept_all(socket: &OwnedFd, shared: &Arc<Shared>) -> io::Result<()> {
         if shared.refusing.load(Ordering::Relaxed) >= MAX_REFUSING {
             // All of them are held. The others wait for a few milliseconds.
             closing::interrupt_held();
-            thread::sleep(Duration::from_millis(5));
+            let may_refuse = || shared.refusing.load(Ordering::Relaxed) < MAX_REFUSING;
+            shared.clock.is_within(Duration::from_millis(5), may_refuse);
             continue;
         }
         match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -350,7 +357,7 @@ fn serve(client: OwnedFd, shared: &Arc<Shared>) -> io::Result<()> {
     let user = peer(client.as_fd())?.uid;
     match shared.places.connection(user) {
         Ok(place) => {
-            let connection = Connection::new(client, place, shared.patience);
+            let connection = Connection::new(client, place, shared.clock.clone());
             let seen = Arc::clone(shared);
             start(shared, "api client", move || connection.run(&seen))
         }

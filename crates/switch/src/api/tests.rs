@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use straightline_testing::wait_until;
+
 use super::connection::PATIENCE;
 use super::places::MAX_STREAMS;
 use super::*;
@@ -46,8 +48,8 @@ impl Numbers {
 static HANDED_OUT: AtomicU64 = AtomicU64::new(0);
 
 impl Stream for Numbers {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.more.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Descriptor(self.more.as_fd())
     }
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
@@ -153,19 +155,15 @@ impl Source for Fixed {
 struct Fixture {
     folder: tempfile::TempDir,
     handle: Option<ApiHandle>,
+    clock: Clock,
 }
 
 impl Fixture {
     fn new() -> Self {
-        Self::with_patience(PATIENCE)
-    }
-
-    /// Starts a server whose clients may make no progress for this long.
-    fn with_patience(patience: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut server = ApiServer::bind(&folder.path().join("api")).unwrap();
-        server.patience = patience;
-        Self { handle: Some(server.serve(Arc::new(Fixed)).unwrap()), folder }
+        let clock = Clock::moved();
+        let server = ApiServer::bind(&folder.path().join("api")).unwrap().with_clock(clock.clone());
+        Self { handle: Some(server.serve(Arc::new(Fixed)).unwrap()), folder, clock }
     }
 
     fn path(&self) -> std::path::PathBuf {
@@ -240,8 +238,9 @@ fn the_json_is_the_contract() {
 fn every_answer_says_when_it_was_given() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("api");
-    let _handle = ApiServer::bind(&path).unwrap().serve_control(Arc::new(Fixed), Arc::<Once>::default()).unwrap();
-    let mut last = since_epoch(std::time::SystemTime::now());
+    let clock = Clock::moved();
+    let server = ApiServer::bind(&path).unwrap().with_clock(clock.clone());
+    let _handle = server.serve_control(Arc::new(Fixed), Arc::<Once>::default()).unwrap();
     let link = "{\"cmd\":\"link\",\"port\":\"vm1\",\"up\":false}".to_owned();
     // Those that need no arguments.
     let others = Command::ALL.map(|command| format!("{{\"cmd\":\"{}\"}}", command.as_str()));
@@ -257,8 +256,8 @@ fn every_answer_says_when_it_was_given() {
         stream.read_to_string(&mut answer).unwrap();
         let json: serde_json::Value = serde_json::from_str(&answer).unwrap();
         let time = json["ok"]["time"].as_f64().unwrap_or_else(|| panic!("{request}: {answer:.200}"));
-        assert!(time >= last && time <= since_epoch(std::time::SystemTime::now()), "{request}: {time}");
-        last = time;
+        assert!((time - since_epoch(clock.time_of_day())).abs() < 1e-6, "{request}: {time}");
+        clock.advance(Duration::from_millis(10));
     }
 }
 
@@ -436,11 +435,10 @@ fn a_stream_follows_its_answer_until_it_ends() {
 
 #[test]
 fn a_silent_stream_stays_and_ends_when_its_client_wants_it() {
-    let patience = Duration::from_millis(200);
-    let fixture = Fixture::with_patience(patience);
+    let fixture = Fixture::new();
     let mut silent = stream(&fixture.path(), &numbers(Numbers::SILENT)).unwrap();
     // Longer than a client without a stream may be silent.
-    std::thread::sleep(patience * 3 / 2);
+    fixture.clock.advance(100 * PATIENCE);
     silent.ender().unwrap().end().unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
 
@@ -473,8 +471,8 @@ fn streams_that_nobody_reads_cost_one_bounded_buffer_each() {
     // A client that disappears makes its place free.
     deaf.pop();
     let again = || stream(&path, &numbers(3));
-    let reader = (0..100).find_map(|_| again().map_err(|_| std::thread::sleep(Duration::from_millis(10))).ok());
-    assert_eq!(reader.expect("a free place").lines().count(), 3);
+    let reader = wait_until("there is a free place", again);
+    assert_eq!(reader.lines().count(), 3);
 }
 
 #[test]
@@ -501,7 +499,7 @@ fn a_request_that_is_too_long_is_refused() {
 
 #[test]
 fn stalled_clients_hurt_nobody_and_are_closed() {
-    let fixture = Fixture::with_patience(Duration::from_millis(200));
+    let fixture = Fixture::new();
     // Fewer clients than places: the next one is served at once.
     let mut silent: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
     let mut deaf: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
@@ -509,8 +507,10 @@ fn stalled_clients_hurt_nobody_and_are_closed() {
         stream.write_all(b"{\"cmd\":\"fdb\"}\n").unwrap();
     }
     ask::<Status>(&fixture.path()).unwrap();
-    // More clients than places: the next one is served when those time out.
     silent.extend((0..20).map(|_| fixture.connect()));
+    // The server takes clients in their order, so it has all of them when it answers the next one.
+    ask::<Status>(&fixture.path()).unwrap();
+    fixture.clock.advance(PATIENCE);
     ask::<Status>(&fixture.path()).unwrap();
     for stream in &mut silent {
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);

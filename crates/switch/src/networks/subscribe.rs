@@ -6,13 +6,9 @@
 //! or a reload has brought another table, the state comes again.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
 use straightline_fdb::{BindingChange, BindingSource, FdbChange, FdbChangeKind, FdbEntry};
 use straightline_graph::newest_link_note;
 use straightline_nodes::{BindingTable, BridgeTable};
@@ -20,12 +16,12 @@ use straightline_packet::IgnorePoison;
 
 use super::Members;
 use crate::Switch;
-use crate::api::{ErrorCode, MAX_FILL, NetworkEvent, Refusal, Stream, SubscribeRequest, Subscribed};
+use crate::api::{ErrorCode, MAX_FILL, NetworkEvent, Readiness, Refusal, Stream, SubscribeRequest, Subscribed};
 use crate::config::PortConfig;
 use crate::running::{Running, Snapshot};
 
-/// The time between two looks, in nanoseconds.
-const PERIOD: i64 = 10_000_000;
+/// The time between two looks.
+const PERIOD: Duration = Duration::from_millis(10);
 
 /// Sweeps of a table in a look. So a large table without traffic is passed over in some seconds.
 const SWEEPS: usize = 64;
@@ -34,7 +30,7 @@ impl Switch {
     /// Begins a stream of stations, bindings and links. An owner has its lease until it is dropped.
     ///
     /// # Errors
-    /// There is no such bridge, the owner has no valid name, or the process has no free descriptor.
+    /// There is no such bridge, or the owner has no valid name.
     pub fn subscribe(&self, request: &SubscribeRequest) -> Result<(Subscribed, Box<dyn Stream>), Refusal> {
         let SubscribeRequest { owner, stale_s, bridges } = request;
         if !(1..=SubscribeRequest::MOST_STALE).contains(stale_s) {
@@ -45,8 +41,6 @@ impl Switch {
         for bridge in bridges {
             Members::of(&now, bridge)?;
         }
-        let busy = |error| Refusal::new(ErrorCode::Busy, format!("subscribe: no descriptor is free: {error}"));
-        let timer = timer().map_err(busy)?;
         let mut networks = self.running.networks.lock().ignore_poison();
         let unconfirmed = match owner {
             Some(owner) => networks.attach(owner, Duration::from_secs((*stale_s).into()))?,
@@ -57,7 +51,7 @@ impl Switch {
         let subscription = Subscription {
             lease: owner.as_ref().map(|owner| Lease { running: Arc::clone(&self.running), owner: owner.clone() }),
             running: Arc::clone(&self.running),
-            timer,
+            next: self.running.clock.now(),
             only: bridges.clone(),
             names: HashMap::new(),
             snapshot: None,
@@ -68,15 +62,6 @@ impl Switch {
         };
         Ok((answer, Box::new(subscription)))
     }
-}
-
-/// Returns a timer that expires now, and then in each period.
-fn timer() -> rustix::io::Result<OwnedFd> {
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
-    let times = Itimerspec { it_value: time(1), it_interval: time(PERIOD) };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
-    Ok(timer)
 }
 
 /// The lease of an owner.
@@ -114,7 +99,8 @@ struct Subscription {
     #[expect(dead_code, reason = "dropping it ends the lease")]
     lease: Option<Lease>,
     running: Arc<Running>,
-    timer: OwnedFd,
+    /// The time of the next look.
+    next: Instant,
     /// The bridges of interest; empty for all.
     only: Vec<String>,
     /// The ports by their index.
@@ -129,8 +115,8 @@ struct Subscription {
 }
 
 impl Stream for Subscription {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::From(self.next)
     }
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
@@ -139,8 +125,8 @@ impl Stream for Subscription {
         }
         while output.len() < MAX_FILL {
             let Some(line) = self.next_line() else {
-                // Only now: the expired timer says that there is more.
-                let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+                // Only now: until then there is more.
+                self.next = self.running.clock.now() + PERIOD;
                 break;
             };
             if serde_json::to_writer(&mut *output, &line).is_ok() {
