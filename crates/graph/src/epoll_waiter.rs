@@ -180,30 +180,36 @@ pub fn is_eventfd(fd: &OwnedFd) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use straightline_testing::wait_until;
 
     use super::*;
 
+    /// Waits for an hour in a thread, which must be woken.
+    fn is_woken(waiter: &Arc<EpollWaiter>) {
+        let thread = std::thread::spawn({
+            let waiter = Arc::clone(waiter);
+            move || waiter.wait(Duration::from_secs(3600))
+        });
+        wait_until("the waiter is woken", || thread.is_finished());
+        thread.join().expect("no panic").expect("wait");
+    }
+
     #[test]
     fn the_bell_wakes_even_before_the_sleep() {
-        let waiter = EpollWaiter::new().expect("epoll");
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         waiter.wake();
-        let start = Instant::now();
-        waiter.wait(Duration::from_secs(20)).expect("wait");
-        assert!(start.elapsed() < Duration::from_secs(10));
+        is_woken(&waiter);
     }
 
     #[test]
     fn every_kick_wakes_though_the_eventfd_is_never_read() {
-        let waiter = EpollWaiter::new().expect("epoll");
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         let kick = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
         let token = waiter.add(Arc::clone(&kick)).expect("add");
         waiter.wait(Duration::ZERO).expect("the wake_event of add");
         for _ in 0..3 {
             rustix::io::write(&*kick, &1_u64.to_ne_bytes()).expect("kick");
-            let start = Instant::now();
-            waiter.wait(Duration::from_secs(20)).expect("wait");
-            assert!(start.elapsed() < Duration::from_secs(10));
+            is_woken(&waiter);
         }
         waiter.remove(token);
         assert_eq!(Arc::strong_count(&kick), 1, "nothing is kept");
@@ -211,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_of_ours_is_in_the_set_only_while_the_worker_waits() {
-        let waiter = EpollWaiter::new().expect("epoll");
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         let (one, other) = std::os::unix::net::UnixStream::pair().expect("sockets");
         let one = Arc::new(OwnedFd::from(one));
         let token = waiter.watch(Arc::clone(&one), Watch::Waiting).expect("watch");
@@ -227,19 +233,18 @@ mod tests {
         // It wakes the worker also if it is readable before the wait, and each time.
         rustix::io::write(&other, b"a").expect("write");
         for _ in 0..3 {
-            let start = Instant::now();
-            waiter.wait(Duration::from_secs(20)).expect("wait");
-            assert!(start.elapsed() < Duration::from_secs(10) && !in_set());
+            is_woken(&waiter);
+            assert!(!in_set());
         }
         rustix::io::read(&*one, &mut [0; 1]).expect("read");
-        std::thread::scope(|threads| {
-            let start = Instant::now();
-            let thread = threads.spawn(|| waiter.wait(Duration::from_secs(20)));
-            std::thread::sleep(Duration::from_millis(20));
-            rustix::io::write(&other, b"b").expect("write");
-            thread.join().expect("no panic").expect("wait");
-            assert!(start.elapsed() < Duration::from_secs(10));
+        let thread = std::thread::spawn({
+            let waiter = Arc::clone(&waiter);
+            move || waiter.wait(Duration::from_secs(3600))
         });
+        wait_until("the thread waits", || waiter.lock().waits);
+        rustix::io::write(&other, b"b").expect("write");
+        wait_until("the waiter is woken", || thread.is_finished());
+        thread.join().expect("no panic").expect("wait");
         waiter.remove(token);
         assert_eq!(Arc::strong_count(&one), 1, "nothing is kept");
     }

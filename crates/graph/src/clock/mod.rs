@@ -98,6 +98,12 @@ impl Clock {
         self.0.as_ref().expect("only a moved clock can be moved").advance(by);
     }
 
+    /// Returns whether a thread of this name waits by a moved clock now. From then on, each move waits
+    /// for what that thread does. Nobody moves the machine's clock, so there the answer is yes.
+    pub fn waits(&self, thread: &str) -> bool {
+        self.0.as_ref().is_none_or(|moved| moved.waits(thread))
+    }
+
     /// Polls descriptors until one is ready or the time has come. Without a time it waits for an event only.
     ///
     /// # Errors

@@ -39,6 +39,8 @@ struct State {
 
 #[derive(Debug)]
 struct Waiter {
+    /// The name of the thread; empty if it has none.
+    name: String,
     /// The end of the present wait. The outer `None` means that the thread runs.
     waits_until: Option<Option<Instant>>,
     /// Ends the poll of the thread.
@@ -120,6 +122,10 @@ impl Moved {
         assert!(!timeout.timed_out(), "a thread whose wait has ended does not wait again");
     }
 
+    pub(super) fn waits(&self, thread: &str) -> bool {
+        self.state().waiters.values().any(|waiter| waiter.name == thread && waiter.waits_until.is_some())
+    }
+
     #[cfg(test)]
     pub(super) fn wait_for_waiters(&self, number: usize) {
         let waits = |state: &State| state.waiters.values().filter(|waiter| waiter.waits_until.is_some()).count();
@@ -132,7 +138,8 @@ impl Moved {
         let waiter = state.waiters.entry(std::thread::current().id()).or_insert_with(|| {
             MEMBERSHIPS.with(|of| of.0.borrow_mut().push(Arc::downgrade(self)));
             let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd");
-            Waiter { waits_until: None, bell: Arc::new(bell) }
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            Waiter { name, waits_until: None, bell: Arc::new(bell) }
         });
         waiter.waits_until = Some(until);
         let bell = Arc::clone(&waiter.bell);
