@@ -113,6 +113,7 @@ impl Drop for CallHelper {
             if let Some(notifier) = current {
                 notifier.drain();
             }
+            // This is no time of the switch: the thread ends, and nobody need move a clock for it.
             std::thread::sleep(PAUSE);
         }
         // A panic was logged already.
@@ -176,6 +177,7 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    use straightline_testing::wait_until;
 
     use super::*;
 
@@ -224,9 +226,7 @@ mod tests {
         rustix::io::write(&*event, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
         helper.calls.ask(&notifier);
         helper.start_if_wanted().expect("a thread");
-        while helper.calls.current().is_none() {
-            std::thread::yield_now();
-        }
+        wait_until("the helper notifies", || helper.calls.current().is_some());
         // The helper waits for a free counter. Callers do not wait, no matter how many there are.
         let calls = Arc::clone(&helper.calls);
         let others: Vec<_> = (0..2 * MOST_PENDING).map(|_| Notifier::new(super::tests::event(), &helper)).collect();

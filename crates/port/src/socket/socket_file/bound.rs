@@ -4,14 +4,16 @@
 //! It has the sockets of this network namespace only.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use az::SaturatingAs;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NlasIterator};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Stat, major, minor};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
+use straightline_graph::Clock;
 
 /// The type of requests and answers (`SOCK_DIAG_BY_FAMILY` in Linux's `sock_diag.h`).
 const BY_FAMILY: u16 = 20;
@@ -47,21 +49,25 @@ pub(super) fn is_bound(stat: &Stat, name: &[u8]) -> io::Result<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
     send(&socket, &request(), SendFlags::empty())?;
-    let until = Instant::now() + PATIENCE;
+    // Paths are also looked at before a switch and its clock exist.
+    find(&socket, stat, name, &Clock::real())
+}
+
+/// Looks for the file in the answer to a request.
+fn find(socket: &OwnedFd, stat: &Stat, name: &[u8], clock: &Clock) -> io::Result<bool> {
+    let until = clock.now() + PATIENCE;
     let mut buffer = vec![0; MOST_BYTES];
     let mut is_bound = false;
     loop {
-        let length = match recv(&socket, &mut *buffer, RecvFlags::TRUNC) {
+        let length = match recv(socket, &mut *buffer, RecvFlags::TRUNC) {
             Ok((read, whole)) if whole <= read => read,
             Ok((_, whole)) => return Err(io::Error::other(format!("a message of {whole} bytes"))),
             Err(Errno::AGAIN | Errno::INTR) => {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
+                if until <= clock.now() {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not answer"));
                 }
-                let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
                 // A signal ends the wait too.
-                let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&left));
+                let _ = clock.poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(until));
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -137,6 +143,7 @@ mod tests {
     use std::path::Path;
 
     use rustix::fs::stat;
+    use straightline_testing::wait_until;
 
     use super::*;
 
@@ -177,5 +184,21 @@ mod tests {
         let mut answer = vec![0; 16];
         answer.extend([6, 0, 1, 0, 7, 7, 0, 0]);
         assert!(!is_of(&answer, &stat, b""));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_answer_is_waited_for_in_vain() {
+        let (ours, _silent) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let clock = Clock::moved();
+        let asks = std::thread::spawn({
+            let clock = clock.clone();
+            move || find(&ours.into(), &stat("/").unwrap(), b"", &clock).unwrap_err()
+        });
+        wait_until("the time of the kernel is over", || {
+            clock.advance(PATIENCE);
+            asks.is_finished()
+        });
+        assert_eq!(asks.join().unwrap().kind(), io::ErrorKind::TimedOut);
     }
 }
