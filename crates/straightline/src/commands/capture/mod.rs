@@ -9,16 +9,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use az::SaturatingAs;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use straightline_api::StreamEnd;
 use straightline_capture::pcapng::{Direction, Interface, Statistics, Writer};
 use straightline_capture::record::{Packet, Place, Record};
+use straightline_graph::Clock;
 use straightline_switch::api::{self, CaptureRequest, Request, StreamReader};
 
 use crate::cli::{Capture, CaptureDirection};
@@ -131,6 +132,7 @@ struct Session {
     began: u64,
     /// Packets in earlier files.
     earlier: u64,
+    clock: Clock,
 }
 
 /// The way in which a capture ends.
@@ -157,13 +159,14 @@ impl Session {
         let interfaces: Vec<_> = answer.interfaces.iter().map(interface).collect();
         let names: Vec<_> = answer.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         output::message("capturing", &format_args!("{}; end with Ctrl-C", names.join(", ")));
-        let deadline = args.seconds.map(|time| Instant::now() + time);
+        let clock = Clock::real();
+        let deadline = args.seconds.map(|time| clock.now() + time);
         let writer = start_file(file, &interfaces, &request)?;
         let statistics = vec![Statistics::default(); interfaces.len()];
         let before = statistics.clone();
         let order = Order::new(answer.workers);
         let left = args.count.unwrap_or(u64::MAX);
-        let began = now();
+        let began = nanoseconds(&clock);
         Ok(Session {
             answer,
             writer,
@@ -177,6 +180,7 @@ impl Session {
             before,
             began,
             earlier: 0,
+            clock,
         })
     }
 
@@ -192,7 +196,7 @@ impl Session {
         self.finish()?;
         self.earlier += self.writer.get_mut().packets();
         self.writer = start_file(CaptureFile::create(&path, is_stuck)?, &self.interfaces, &self.request)?;
-        (self.before, self.began) = (self.statistics.clone(), now());
+        (self.before, self.began) = (self.statistics.clone(), nanoseconds(&self.clock));
         Ok(())
     }
 
@@ -203,27 +207,26 @@ impl Session {
         let mut ending: Option<(Instant, u32)> = None;
         loop {
             if let Some((deadline, ticks)) = ending
-                && (ticks >= END_TICKS || Instant::now() >= deadline)
+                && (ticks >= END_TICKS || self.clock.now() >= deadline)
             {
                 return Ok(End::Wanted);
             }
-            if ending.is_none() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                ending = Some((Instant::now() + END_TIME, 0));
+            if ending.is_none() && self.deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
+                ending = Some((self.clock.now() + END_TIME, 0));
             }
             let has_more = !stream.buffered().is_empty();
             if !has_more && let Some(end) = self.hand_over()? {
                 return Ok(end);
             }
-            let wait = match (has_more, ending) {
-                (true, _) => Some(Duration::ZERO),
-                (false, Some((deadline, _))) => Some(deadline.saturating_duration_since(Instant::now())),
-                (false, None) => self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
+            let until = match (has_more, ending) {
+                (true, _) => Some(self.clock.now()),
+                (false, Some((deadline, _))) => Some(deadline),
+                (false, None) => self.deadline,
             };
-            let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
             let mut fds = vec![PollFd::new(signalled, PollFlags::IN), PollFd::new(&stream, PollFlags::IN)];
             // Without this, a capture of a quiet port would outlive its reader until the next packet.
             fds.extend(self.writer.get_mut().fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty())));
-            match poll(&mut fds, timeout.as_ref()) {
+            match self.clock.poll(&mut fds, until) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait for packets"),
             }
@@ -234,7 +237,7 @@ impl Session {
             }
             if is_signalled && ending.is_none() {
                 let _ = (&*signalled).read(&mut [0; 8]);
-                ending = Some((Instant::now() + END_TIME, 0));
+                ending = Some((self.clock.now() + END_TIME, 0));
             }
             if has_more || is_readable {
                 let from = input.len();
@@ -254,7 +257,7 @@ impl Session {
                 }
                 if self.left == 0 && ending.is_none() {
                     // The counts of the last packets are on their way.
-                    ending = Some((Instant::now() + END_TIME, 0));
+                    ending = Some((self.clock.now() + END_TIME, 0));
                 } else if let Some((_, counted)) = &mut ending {
                     *counted += ticks;
                 }
@@ -408,7 +411,7 @@ fn start_file(
 }
 
 /// Returns the time in nanoseconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+fn nanoseconds(clock: &Clock) -> u64 {
+    let since = clock.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_nanos().saturating_as::<u64>()
 }
