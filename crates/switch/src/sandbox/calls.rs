@@ -25,9 +25,6 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_eventfd2,
-    // Captures: the time to look at the rings of workers.
-    libc::SYS_timerfd_create,
-    libc::SYS_timerfd_settime,
     // Notifications by asynchronous I/O, which never wait on a full eventfd.
     libc::SYS_io_setup,
     libc::SYS_io_submit,
