@@ -2,7 +2,7 @@
 //! the process keeps neither memory nor descriptors.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use straightline_switch::api::{
-    ApiServer, Drops, Events, EventsRequest, Fdb, FdbEntry, Neighbours, Ports, Refusal, Request, RequestError, Runtime,
-    Source, Status, Stream, ask, stream,
+    ApiServer, Drops, Events, EventsRequest, Fdb, FdbEntry, Neighbours, Ports, Readiness, Refusal, Request,
+    RequestError, Runtime, Source, Status, Stream, ask, stream,
 };
 
 /// A switch whose answer to `fdb` is larger than a socket's buffer, and whose streams have no end.
@@ -21,8 +21,8 @@ struct Large;
 struct Endless(UnixStream);
 
 impl Stream for Endless {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Descriptor(self.0.as_fd())
     }
 
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {

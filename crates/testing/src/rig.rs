@@ -15,7 +15,7 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
 
-use crate::{PATIENCE, wait_until};
+use crate::{Answer, PATIENCE, wait_until};
 
 /// The features that every guest here negotiates.
 pub const BASIC: u64 = f::VIRTIO_F_VERSION_1;
@@ -27,6 +27,8 @@ pub const ANY_LEN: u16 = 65_532;
 pub struct Rig {
     /// The running switch.
     pub switch: Switch,
+    /// The clock of the switch.
+    pub clock: Clock,
     sockets: Vec<PathBuf>,
     _dir: tempfile::TempDir,
 }
@@ -46,7 +48,15 @@ pub fn rig_by(ports: usize, clock: &Clock, connect: impl FnOnce(&mut Config)) ->
     };
     connect(&mut config);
     let options = StartOptions { clock: clock.clone(), ..StartOptions::default() };
-    Rig { switch: Switch::start_by(&config, options).expect("a switch"), sockets, _dir: dir }
+    let switch = Switch::start_by(&config, options).expect("a switch");
+    wait_for_threads(clock);
+    Rig { switch, clock: clock.clone(), sockets, _dir: dir }
+}
+
+/// Waits until the threads of a switch that look again and again wait by its clock. From then on, each
+/// move of the clock waits for their looks.
+pub(crate) fn wait_for_threads(clock: &Clock) {
+    wait_until("the switch waits by its clock", || ["events", "watchdog"].iter().all(|thread| clock.waits(thread)));
 }
 
 /// A patch between two ports.
@@ -68,6 +78,16 @@ impl Rig {
     /// Returns the socket of a port.
     pub fn socket(&self, port: usize) -> &PathBuf {
         &self.sockets[port]
+    }
+
+    /// Moves the clock, and waits until each worker has begun a turn by the new time: packets that are
+    /// sent from then on have it.
+    pub fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        let turns = || self.switch.source().runtime().workers.into_iter().map(|worker| worker.turns);
+        let before: Vec<_> = turns().collect();
+        // The next turn may have begun before.
+        wait_until("the workers have begun a turn", || turns().zip(&before).all(|(now, before)| now >= before + 2));
     }
 
     /// Connects a guest at a port.
@@ -125,6 +145,16 @@ impl Rig {
 pub fn wait_event(switch: &Switch, what: &str, is_so: impl Fn(&EventKind) -> bool) {
     let source = switch.source();
     wait_until(what, || source.events(0).events.iter().any(|event| is_so(&event.kind)));
+}
+
+/// Moves a clock in such steps until the event has come, and returns its value. For an effect of a timer
+/// that another thread begins, so that nobody knows when it ends.
+#[track_caller]
+pub fn wait_moving<A: Answer>(clock: &Clock, step: Duration, what: &str, mut ask: impl FnMut() -> A) -> A::Value {
+    wait_until(what, || {
+        clock.advance(step);
+        ask()
+    })
 }
 
 /// Lets other threads run: there may be fewer CPUs than threads.

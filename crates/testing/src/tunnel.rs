@@ -10,12 +10,13 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use straightline_config::{Config, Machine};
+use straightline_graph::Clock;
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::Switch;
 use straightline_switch::api::{self, Link};
+use straightline_switch::{StartOptions, Switch};
 use straightline_virtio::net_header::NetHeader;
 
-use crate::{PATIENCE, arrived, pause, send, wait_until};
+use crate::{PATIENCE, arrived, pause, send, wait_for_threads, wait_until};
 
 /// The IPv4 addresses of the two ends.
 pub const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
@@ -124,6 +125,14 @@ impl Net {
     /// frames.
     pub fn with_text(dir: tempfile::TempDir, text: &str) -> Net {
         Self::keeping(dir, text, |_| true)
+    }
+
+    /// Starts as [`Net::with_text`] does, with a switch that has this clock.
+    pub fn by(clock: &Clock, dir: tempfile::TempDir, text: &str) -> Net {
+        let options = StartOptions { clock: clock.clone(), ..StartOptions::default() };
+        let switch = Switch::start_by(&config(text), options).expect("a switch");
+        wait_for_threads(clock);
+        Self::connect(dir, switch, None, &GuestOptions::default(), |_| true)
     }
 
     /// Starts as [`Net::with_text`] does. The net keeps only some of the frames that pass the wire.

@@ -1,25 +1,45 @@
 //! Ports that connect: the frontend listens, and either side comes and goes.
 
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 use straightline_config::Mode;
+use straightline_graph::Clock;
 use straightline_guest::memory_file;
-use straightline_testing::{BASIC, PATIENCE, Rig, patch, rig, vhost_user};
+use straightline_testing::{BASIC, PATIENCE, Rig, patch, rig_by, vhost_user, wait_moving};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec, RingAddresses};
 
 /// Port 0 connects, port 1 listens.
 fn connecting() -> Rig {
-    rig(2, |config| {
+    rig_by(2, &Clock::moved(), |config| {
         vhost_user(&mut config.ports[0]).mode = Mode::Client;
         config.patches.push(patch(0, 1));
     })
 }
 
+/// The longest pause between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Lets the time pass until the port connects.
+fn accept(rig: &Rig, listener: &UnixListener) -> UnixStream {
+    listener.set_nonblocking(true).expect("a flag");
+    wait_moving(&rig.clock, PAUSE, "the port connects", || listener.accept()).0
+}
+
+/// Lets the time pass until the port is down for a reason with these words in it.
+fn wait_down(rig: &Rig, words: &str) {
+    wait_moving(&rig.clock, PAUSE, "the port is down", || {
+        let reason = rig.port(0).reason;
+        if reason.as_ref().is_some_and(|reason| reason.contains(words)) { Ok(()) } else { Err(reason) }
+    });
+    rig.wait_down(0, words);
+}
+
 /// Accepts the port's connection and starts its rings.
-fn serve(listener: &UnixListener) -> FrontendClient {
-    let mut client = FrontendClient::from_stream(listener.accept().expect("a connection").0);
+fn serve(rig: &Rig, listener: &UnixListener) -> FrontendClient {
+    let mut client = FrontendClient::from_stream(accept(rig, listener));
     client.set_timeout(Some(PATIENCE)).expect("timeout");
     let agreed = client.handshake(BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES, u64::MAX).expect("handshake");
     client.set_features(agreed.features).expect("features");
@@ -43,25 +63,25 @@ fn a_port_connects_and_again_whenever_it_breaks() {
     let rig = connecting();
     let words = format!("connecting to {}: No such file or directory", rig.socket(0).display());
     rig.wait_down(0, &words);
-    rig.wait_down(0, " times");
+    wait_down(&rig, " times");
 
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");
-    let client = serve(&listener);
+    let client = serve(&rig, &listener);
     rig.wait_up(0);
     // After the frontend's end comes another one, which its listener already waits for.
     drop(client);
-    let client = serve(&listener);
+    let client = serve(&rig, &listener);
     rig.wait_up(0);
 
     drop(listener);
     drop(client);
-    rig.wait_down(0, "Connection refused");
+    wait_down(&rig, "Connection refused");
     let reason = rig.port(0).reason.expect("a reason");
     assert!(reason.starts_with("the frontend closed its connection; connecting to "), "{reason}");
 
     std::fs::remove_file(rig.socket(0)).expect("the socket is the frontend's, and still there");
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");
-    let _client = serve(&listener);
+    let _client = serve(&rig, &listener);
     rig.wait_up(0);
 }
 
@@ -70,10 +90,10 @@ fn a_listener_that_closes_at_once_is_tried_again() {
     let rig = connecting();
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");
     for _ in 0..4 {
-        drop(listener.accept().expect("a connection"));
+        drop(accept(&rig, &listener));
     }
     rig.wait_down(0, "the frontend closed its connection");
-    let _client = serve(&listener);
+    let _client = serve(&rig, &listener);
     rig.wait_up(0);
 }
 
@@ -84,14 +104,14 @@ fn stopping_waits_for_nobody() {
     connecting().switch.stop();
     let rig = connecting();
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");
-    let silent = listener.accept().expect("a connection");
+    let silent = accept(&rig, &listener);
     rig.switch.stop();
     drop(silent);
     drop(listener);
     let rig = connecting();
     std::fs::remove_file(rig.socket(0)).expect_err("the port makes no socket");
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");
-    let mut client = serve(&listener);
+    let mut client = serve(&rig, &listener);
     rig.wait_up(0);
     let Rig { switch, .. } = rig;
     switch.stop();

@@ -1,16 +1,20 @@
 //! Groups of ports, between guests.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use straightline_config::{
     BridgeConfig, Config, FlowsConfig, Group, MacPrefix, NativeVlan, PortRules, PortVlans, SourceCheckConfig, VlanRole,
 };
+use straightline_graph::Clock;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{
     Connection, ConnectionsRequest, EventKind, ExplainRequest, SetGroupRequest, SetGroupsRequest, SetsRequest, Stream,
     TraceAction, TraceLine, TraceRequest,
 };
-use straightline_testing::{BROADCAST, Rig, bridge, mac, nothing, patch, rig, send, take, wait_event, wait_until};
+use straightline_testing::{
+    BROADCAST, Rig, bridge, mac, nothing, patch, rig, rig_by, send, take, wait_event, wait_moving, wait_until,
+};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{EtherType, MacAddr, VlanId, vlan};
 
@@ -245,7 +249,7 @@ fn lease(to: usize, ip: Ipv4Addr, seconds: u8) -> Vec<u8> {
 #[test]
 fn a_lease_makes_a_port_a_member_of_its_groups() {
     let groups: &[(usize, &[&str], &[&str])] = &[(1, &[], &["udp 53,54 to any"]), (2, &["udp 53 from group:g1"], &[])];
-    let rig = rig(PORTS, |config| {
+    let rig = rig_by(PORTS, &Clock::moved(), |config| {
         config.bridges.push(BridgeConfig { neighbour_suppression: true, ..bridge(PORTS) });
         config.ports[0].trusted = true;
         config.ports[1].source_check = Some(SourceCheckConfig { macs: vec![MacPrefix::exact(mac(2))], ips: None });
@@ -254,7 +258,7 @@ fn a_lease_makes_a_port_a_member_of_its_groups() {
     let mut guests = guests(&rig);
     let decides = |allowed: bool| {
         let request = ExplainRequest { port: "p2".to_owned(), packet: "udp from 10.0.0.2 port 53".to_owned() };
-        wait_until("the group has other members", || {
+        wait_moving(&rig.clock, Duration::from_millis(100), "the group has other members", || {
             let decisions = rig.switch.source().explain(&request).expect("a decision").decisions;
             decisions.last().expect("one").allowed == allowed
         });
@@ -279,7 +283,10 @@ fn a_lease_makes_a_port_a_member_of_its_groups() {
     rig.switch.reload(&config).expect("a good configuration");
     expect(&mut guests, 1, &udp([1, 10], [2, 53]), &[0, 2]);
     // The end of the lease ends its connections.
-    expect(&mut guests, 0, &lease(1, ip(1), 1), &[1]);
+    expect(&mut guests, 0, &lease(1, ip(1), 20), &[1]);
+    rig.advance(Duration::from_secs(19));
+    decides(true);
+    rig.advance(Duration::from_secs(1));
     decides(false);
     expect(&mut guests, 1, &udp([1, 10], [2, 53]), &[0]);
 }

@@ -1,28 +1,21 @@
 //! Guests that lose calls on purpose: a call that is not answered is repeated, three times at most.
 
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
+use straightline_graph::Clock;
 use straightline_guest::{Guest, GuestOptions, Ring};
-use straightline_testing::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
+use straightline_port::vhost_user::CALL_PAUSES;
+use straightline_testing::{Rig, frame, mac, patch, rig_by, send, take, wait_moving, wait_until};
 use straightline_virtio::features as f;
 
-/// The pauses of the first port's repeats here, shorter than those of real ports. The unit tests of
-/// the port have the real ones.
-const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
+/// A time after which all repeats of a call are over.
+const HOUR: Duration = Duration::from_secs(3600);
 
-/// Two patched ports. The first one's name distinguishes its thread from those of other tests: 10
-/// characters at most.
-fn patched(name: &str) -> Rig {
-    rig(2, |config| {
-        name.clone_into(&mut config.ports[0].name);
-        vhost_user(&mut config.ports[0]).call_pauses = PAUSES;
-        let mut patch = patch(0, 1);
-        name.clone_into(&mut patch.ports[0]);
-        config.patches.push(patch);
-    })
+/// Two patched ports, and a clock.
+fn patched() -> Rig {
+    rig_by(2, &Clock::moved(), |config| config.patches.push(patch(0, 1)))
 }
 
 fn options(packed: bool) -> GuestOptions {
@@ -59,6 +52,12 @@ impl Calls {
         wait_until(&format!("there are {count} calls"), || self.count() >= count);
         assert_eq!(self.count, count);
     }
+
+    /// Lets the time pass until there are so many calls.
+    fn wait_repeated(&mut self, rig: &Rig, count: u64) {
+        wait_moving(&rig.clock, CALL_PAUSES[0], &format!("there are {count} calls"), || self.count() >= count);
+        assert_eq!(self.count, count);
+    }
 }
 
 /// Asks for a call with the `n`th used entry of the ring.
@@ -76,42 +75,23 @@ fn repeated(rig: &Rig) -> u64 {
     rig.port(0).queues[0].calls_repeated
 }
 
-/// Runs a case with both layouts side by side: each waits longer than it works.
-fn with_both_layouts(name: &str, case: impl Fn(bool, &str) + Sync) {
-    std::thread::scope(|s| {
-        for (packed, layout) in [(false, "split"), (true, "pack")] {
-            let case = &case;
-            s.spawn(move || case(packed, &format!("{name}-{layout}")));
-        }
-    });
+/// Runs a case with both layouts.
+fn with_both_layouts(case: impl Fn(bool)) {
+    [false, true].into_iter().for_each(case);
 }
 
-/// Returns the number of times that the port's own thread has gone to sleep.
-fn sleeps(port: &str) -> u64 {
-    let tasks = fs::read_dir("/proc/self/task").expect("our threads");
-    let is_its = |path: &std::path::Path| {
-        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == format!("port {port}"))
-    };
-    let thread = tasks.map(|task| task.expect("a thread").path()).find(|path| is_its(path)).expect("its thread");
-    let status = fs::read_to_string(thread.join("status")).expect("its state");
-    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    count.and_then(|count| count.trim().parse().ok()).expect("a number")
-}
-
-/// Waits until the thread sleeps without a timer.
-fn wait_asleep(port: &str) {
-    wait_until("the port's thread sleeps without a timer", || {
-        let before = sleeps(port);
-        // Several times the longest pause between two repeats.
-        std::thread::sleep(5 * PAUSES[2]);
-        sleeps(port) == before
-    });
+/// Lets so much time pass that each repeat that was due has come: the port's thread serves its frontend
+/// before and after.
+fn let_time_pass(rig: &Rig, guest: &mut Guest) {
+    guest.client().get_features().expect("an answer");
+    rig.clock.advance(HOUR);
+    guest.client().get_features().expect("an answer");
 }
 
 #[test]
 fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
-    with_both_layouts("lost", |packed, name| {
-        let rig = patched(name);
+    with_both_layouts(|packed| {
+        let rig = patched();
         let mut a = rig.guest(0, &options(packed));
         let mut b = rig.guest(1, &options(false));
         let mut calls = Calls::of(&mut a, Ring::Receive);
@@ -119,22 +99,22 @@ fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
         let sent = [0, 1, 2].map(|n| frame(mac(1), mac(2), 100, n));
         send(&mut b, &sent[0]);
         // The call, which is lost, and all its repeats, which are lost as well.
-        calls.wait(4);
+        calls.wait_repeated(&rig, 4);
         assert_eq!(repeated(&rig), 3);
-        wait_asleep(name);
+        let_time_pass(&rig, &mut a);
         assert_eq!((calls.count(), repeated(&rig)), (4, 3), "no more, forever");
 
         // More entries are used. The driver has not asked for a call again, so none is due for
         // them. But the lost call is repeated.
         send(&mut b, &sent[1]);
-        calls.wait(7);
+        calls.wait_repeated(&rig, 7);
         assert_eq!(repeated(&rig), 6);
 
         // The driver gets one of the repeated calls at last, and asks for the next call.
         assert!(take(&mut a, 2).iter().map(|(_, bytes)| bytes).eq(&sent[..2]));
         ask(&a, Ring::Receive, packed, 2);
         send(&mut b, &sent[2]);
-        calls.wait(11);
+        calls.wait_repeated(&rig, 11);
         assert_eq!(repeated(&rig), 9);
         assert_eq!(rig.port(0).queues[0].calls_sent, 2);
         assert!(take(&mut a, 1)[0].1 == sent[2]);
@@ -143,8 +123,8 @@ fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
 
 #[test]
 fn a_lost_call_of_a_transmit_ring_is_repeated_and_an_answered_one_is_not() {
-    with_both_layouts("told", |packed, name| {
-        let rig = patched(name);
+    with_both_layouts(|packed| {
+        let rig = patched();
         let mut a = rig.guest(0, &options(packed));
         let mut b = rig.guest(1, &options(false));
         let mut received = Calls::of(&mut a, Ring::Receive);
@@ -157,8 +137,8 @@ fn a_lost_call_of_a_transmit_ring_is_repeated_and_an_answered_one_is_not() {
         send(&mut b, &frame(mac(1), mac(2), 100, 1));
         received.wait(1);
         send(&mut a, &frame(mac(2), mac(1), 100, 2));
-        sent.wait(4);
-        wait_asleep(name);
+        sent.wait_repeated(&rig, 4);
+        let_time_pass(&rig, &mut a);
         assert_eq!((received.count(), sent.count()), (1, 4));
         assert_eq!(repeated(&rig), 3, "those of the transmit ring");
         assert_eq!((take(&mut a, 1).len(), take(&mut b, 1).len()), (1, 1));
@@ -167,28 +147,29 @@ fn a_lost_call_of_a_transmit_ring_is_repeated_and_an_answered_one_is_not() {
 
 #[test]
 fn a_driver_that_polls_is_not_called_again() {
-    with_both_layouts("poll", |packed, name| does_not_call(name, &options(packed)));
+    with_both_layouts(|packed| does_not_call(&options(packed)));
 }
 
 /// Its ring does not show what it waits for.
 #[test]
 fn a_driver_without_the_event_index_is_not_called_again() {
-    with_both_layouts("flag", |packed, name| {
+    with_both_layouts(|packed| {
         let GuestOptions { features, .. } = options(packed);
-        does_not_call(name, &GuestOptions { features: features & !f::VIRTIO_F_EVENT_IDX, ..options(packed) });
+        does_not_call(&GuestOptions { features: features & !f::VIRTIO_F_EVENT_IDX, ..options(packed) });
     });
 }
 
-fn does_not_call(name: &str, options: &GuestOptions) {
-    let rig = patched(name);
+fn does_not_call(options: &GuestOptions) {
+    let rig = patched();
     let mut a = rig.guest(0, options);
     let mut b = rig.guest(1, options);
     for n in 0..100 {
         send(&mut b, &frame(mac(1), mac(2), 100, n));
         send(&mut a, &frame(mac(2), mac(1), 100, n));
         assert_eq!((take(&mut a, 1).len(), take(&mut b, 1).len()), (1, 1));
+        rig.clock.advance(CALL_PAUSES[0]);
     }
-    wait_asleep(name);
+    let_time_pass(&rig, &mut a);
     assert_eq!(repeated(&rig), 0);
 }
 
@@ -196,20 +177,20 @@ fn does_not_call(name: &str, options: &GuestOptions) {
 /// call.
 #[test]
 fn the_call_of_a_new_descriptor_is_repeated_too() {
-    with_both_layouts("new", |packed, name| {
-        let rig = patched(name);
+    with_both_layouts(|packed| {
+        let rig = patched();
         let mut a = rig.guest(0, &options(packed));
         let mut b = rig.guest(1, &options(false));
         send(&mut b, &frame(mac(1), mac(2), 100, 1));
         wait_until("it is delivered", || rig.port(0).queues[0].tx.packets == 1);
-        wait_asleep(name);
+        let_time_pass(&rig, &mut a);
         ask(&a, Ring::Receive, packed, 0);
         let mut calls = Calls::of(&mut a, Ring::Receive);
-        calls.wait(3);
+        calls.wait_repeated(&rig, 3);
         assert_eq!(repeated(&rig), 3);
         // Nothing has moved, but calls to the next descriptor may arrive.
         let mut calls = Calls::of(&mut a, Ring::Receive);
-        calls.wait(3);
+        calls.wait_repeated(&rig, 3);
         assert_eq!(repeated(&rig), 6);
         assert_eq!(take(&mut a, 1).len(), 1);
     });
@@ -226,8 +207,8 @@ fn memory(guest: &Guest) -> Vec<u8> {
 // Cites vhost-user-suspended-1, vhost-user-suspended-2.
 #[test]
 fn a_guest_whose_rings_are_stopped_gets_neither_bytes_nor_calls() {
-    with_both_layouts("stop", |packed, name| {
-        let rig = patched(name);
+    with_both_layouts(|packed| {
+        let rig = patched();
         let mut a = rig.guest(0, &options(packed));
         let mut b = rig.guest(1, &options(false));
         let mut calls = Calls::of(&mut a, Ring::Receive);
@@ -242,8 +223,7 @@ fn a_guest_whose_rings_are_stopped_gets_neither_bytes_nor_calls() {
             send(&mut b, &frame(mac(1), mac(2), 100, n));
         }
         rig.wait_drops(0, "link-down", 10);
-        // Several times the longest pause between two repeats.
-        std::thread::sleep(5 * PAUSES[2]);
+        let_time_pass(&rig, &mut a);
         assert_eq!(calls.count(), heard);
         assert!(memory(&a) == before);
         a.resume(&bases).expect("the rings start");
@@ -257,8 +237,8 @@ fn a_guest_whose_rings_are_stopped_gets_neither_bytes_nor_calls() {
 /// that it would get stuck at once without repeats.
 #[test]
 fn a_guest_that_loses_calls_goes_on() {
-    with_both_layouts("goon", |packed, name| {
-        let rig = patched(name);
+    with_both_layouts(|packed| {
+        let rig = patched();
         let mut a = rig.guest(0, &options(packed));
         let mut b = rig.guest(1, &options(false));
         let mut calls = Calls::of(&mut a, Ring::Receive);
@@ -267,7 +247,7 @@ fn a_guest_that_loses_calls_goes_on() {
         while seen < 8 {
             ask(&a, Ring::Receive, packed, seen);
             send(&mut b, &frame(mac(1), mac(2), 100, seen.into()));
-            wait_until("a call is not lost", || {
+            wait_moving(&rig.clock, CALL_PAUSES[0], "a call is not lost", || {
                 let new = calls.count() - heard;
                 heard += new;
                 (heard - new..heard).any(|n| n % 3 == 2)

@@ -6,6 +6,7 @@ mod af_xdp;
 mod bridge;
 mod capture;
 mod client;
+mod clock;
 mod coalesced_outer;
 mod coalescing;
 mod control_queue;

@@ -6,16 +6,23 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use straightline_graph::Clock;
 use straightline_switch::Switch;
 use straightline_switch::api::{
     BindingsRequest, ChangeRemotes, ChangeStations, EntriesChanged, EventKind, Link, NetworkEvent, NewStation, Refusal,
     RemotesRequest, StationsRequest, Stream, SubscribeRequest,
 };
 use straightline_testing::tunnel::{Net, config};
-use straightline_testing::{BROADCAST, PATIENCE, frame, mac, nothing, pause, send, take, wait_event, wait_until};
+use straightline_testing::{BROADCAST, PATIENCE, frame, mac, nothing, pause, send, take, wait_moving, wait_until};
 use straightline_wire::{EtherType, MacAddr, arp, ethernet};
+
+/// The time between two looks of the switch at its links and owners.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Seconds after which the entries of an owner that has gone end.
+const STALE: u32 = 60;
 
 fn text(dir: &std::path::Path, remotes: &str, keys: &str) -> String {
     let mut text = String::new();
@@ -37,9 +44,13 @@ fn text(dir: &std::path::Path, remotes: &str, keys: &str) -> String {
 }
 
 fn start(keys: &str) -> Net {
+    start_by(&Clock::real(), keys)
+}
+
+fn start_by(clock: &Clock, keys: &str) -> Net {
     let dir = tempfile::tempdir().expect("a folder");
     let text = text(dir.path(), "", keys);
-    let net = Net::with_text(dir, &text);
+    let net = Net::by(clock, dir, &text);
     net.cut.store(false, Ordering::Relaxed);
     net
 }
@@ -83,6 +94,21 @@ fn stations(
 
 /// Adds the remotes of both ends, and the station of each guest at the other end.
 fn join(net: &Net) {
+    add_ends(net);
+    wait_until("the tunnels are up", || are_up(net));
+}
+
+/// Adds them to a switch with a moved clock.
+fn join_moving(clock: &Clock, net: &Net) {
+    add_ends(net);
+    wait_moving(clock, LOOK, "the tunnels are up", || are_up(net));
+}
+
+fn are_up(net: &Net) -> bool {
+    ["t1", "t2"].iter().all(|name| net.port(name).link == Link::Up)
+}
+
+fn add_ends(net: &Net) {
     let added = |count| Ok(EntriesChanged { added: count, ..EntriesChanged::default() });
     assert_eq!(remotes(net, "t1", "add", &["192.0.2.2"]), added(1));
     assert_eq!(remotes(net, "t2", "add", &["192.0.2.1"]), added(1));
@@ -90,7 +116,6 @@ fn join(net: &Net) {
     assert_eq!(stations(&net.switch, "one", "evpn", "add", &far), added(1));
     let near = [station(1, "t2", Some("192.0.2.1"))];
     assert_eq!(stations(&net.switch, "two", "evpn", "add", &near), added(1));
-    wait_until("the tunnels are up", || ["t1", "t2"].iter().all(|name| net.port(name).link == Link::Up));
 }
 
 fn reload(net: &Net, remotes: &str, keys: &str) {
@@ -270,7 +295,8 @@ fn subscribe(net: &Net, owner: Option<&str>, stale_s: u32) -> (u64, Reader) {
 
 #[test]
 fn a_subscriber_has_the_state_and_each_change() {
-    let mut net = start("static = { \"02:00:00:00:00:63\" = \"a\" }");
+    let clock = Clock::moved();
+    let mut net = start_by(&clock, "static = { \"02:00:00:00:00:63\" = \"a\" }");
     send(&mut net.a, &frame(BROADCAST, mac(1), 60, 1));
     wait_until("the station is learned", || {
         net.switch.source().fdb().entries.iter().any(|e| e.mac == mac(1).to_string())
@@ -291,7 +317,7 @@ fn a_subscriber_has_the_state_and_each_change() {
     assert_eq!(sorted, [(macs[0].as_str(), "a", false), (macs[1].as_str(), "a", true)]);
     assert!(state.contains(&NetworkEvent::Link { port: "a".to_owned(), up: true }));
 
-    join(&net);
+    join_moving(&clock, &net);
     send(&mut net.a, &frame(BROADCAST, mac(5), 60, 1));
     reader.until(
         "station",
@@ -313,32 +339,36 @@ fn a_subscriber_has_the_state_and_each_change() {
     stations(&net.switch, "one", "evpn", "add", &taken).expect("a change");
     reader.until("loss", |line| matches!(line, NetworkEvent::Aged { mac: m, .. } if *m == mac(5).to_string()));
     // Another table after a reload: the whole state comes again.
-    reload(&net, "", "ageing = 1");
+    reload(&net, "", "ageing = 40");
     let state = reader.until("state", |line| *line == NetworkEvent::Synced);
     assert!(state.contains(&NetworkEvent::Begin), "{state:?}");
     // Without traffic, stations age all the same.
+    clock.advance(Duration::from_secs(40));
     reader.until("ageing", |line| matches!(line, NetworkEvent::Aged { mac: m, .. } if *m == mac(2).to_string()));
 }
 
 #[test]
 fn entries_of_an_owner_that_has_gone_end_unless_it_confirms_them() {
-    let net = start("");
-    let (unconfirmed, mut first) = subscribe(&net, Some("evpn"), 1);
+    let clock = Clock::moved();
+    let net = start_by(&clock, "");
+    let (unconfirmed, mut first) = subscribe(&net, Some("evpn"), STALE);
     assert_eq!(unconfirmed, 0);
     first.until("state", |line| *line == NetworkEvent::Synced);
-    join(&net);
+    join_moving(&clock, &net);
     let list = || net.switch.source().stations(&StationsRequest::new("one")).expect("the stations").stations;
     stations(&net.switch, "one", "evpn", "add", &[station(7, "a", None)]).expect("a change");
     drop(first);
-    let (unconfirmed, second) = subscribe(&net, Some("evpn"), 1);
+    clock.advance(Duration::from_secs((STALE - 1).into()));
+    let (unconfirmed, second) = subscribe(&net, Some("evpn"), STALE);
     assert_eq!(unconfirmed, 5, "two remotes and three stations");
     assert!(list().iter().all(|station| !station.confirmed && station.active));
     assert_eq!(remotes(&net, "t1", "add", &["192.0.2.2"]), Ok(EntriesChanged::default()));
     let far = [station(2, "t1", Some("192.0.2.2"))];
     assert_eq!(stations(&net.switch, "one", "evpn", "add", &far), Ok(EntriesChanged::default()));
-    wait_event(&net.switch, "the end of the others", |kind| {
-        *kind == EventKind::OwnerExpired { owner: "evpn".to_owned() }
-    });
+    assert_eq!(list().len(), 2);
+    clock.advance(Duration::from_secs(1));
+    let expired = EventKind::OwnerExpired { owner: "evpn".to_owned() };
+    assert!(net.switch.source().events(0).events.iter().any(|event| event.kind == expired));
     let left: Vec<_> = list().into_iter().map(|station| (station.mac, station.confirmed)).collect();
     assert_eq!(left, [(mac(2).to_string(), true)]);
     let remotes = |tunnel| net.switch.source().remotes(&RemotesRequest::new(tunnel)).expect("the remotes").total;
@@ -346,7 +376,10 @@ fn entries_of_an_owner_that_has_gone_end_unless_it_confirms_them() {
     // Another owner has no lease, and stays.
     stations(&net.switch, "one", "cli", "add", &[station(8, "a", None)]).expect("a change");
     drop(second);
-    wait_until("the end of all", || list().len() == 1);
+    clock.advance(Duration::from_secs((STALE - 1).into()));
+    assert_eq!(list().len(), 2);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(list().len(), 1);
     assert_eq!(list()[0].owner, "cli");
 }
 
