@@ -152,7 +152,7 @@ fn generate(root: &Path, target: &Path) -> Result<PathBuf> {
 pub(crate) fn cargo_deb(mut install: Command, target: &Path) -> Result<PathBuf> {
     let folder = target.join("tools");
     let program = folder.join("bin/cargo-deb");
-    let has_it = run::output(Command::new(&program).arg("--version")).is_ok_and(|version| version == CARGO_DEB);
+    let has_it = run::output(Command::new(&program).arg("--version")).is_ok_and(|printed| is_cargo_deb(&printed));
     if !has_it {
         println!("building cargo-deb {CARGO_DEB}, once: this takes about two minutes");
         install.args(["install", "--quiet", "--locked", "--version", CARGO_DEB, "cargo-deb", "--root"]).arg(&folder);
@@ -163,6 +163,12 @@ pub(crate) fn cargo_deb(mut install: Command, target: &Path) -> Result<PathBuf> 
         run::must(&mut install)?;
     }
     Ok(program)
+}
+
+/// Returns whether a program that printed this for `--version` is the cargo-deb that builds the package. Some versions
+/// print their name before the number.
+fn is_cargo_deb(printed: &str) -> bool {
+    printed.split_whitespace().next_back() == Some(CARGO_DEB)
 }
 
 /// Copies all that is in a folder.
@@ -192,6 +198,15 @@ mod tests {
 
     /// Where packages have documents.
     const FOLDER: &str = "usr/share/doc/straightline/";
+
+    #[test]
+    fn cargo_deb_is_known_by_its_version() {
+        assert!(is_cargo_deb(&format!("cargo-deb {CARGO_DEB}\n")));
+        assert!(is_cargo_deb(&format!("{CARGO_DEB}\n")));
+        for other in ["cargo-deb 3.7.9\n", "cargo-deb 13.8.0\n", "cargo-deb\n", ""] {
+            assert!(!is_cargo_deb(other), "{other}");
+        }
+    }
 
     #[test]
     fn the_debian_package_has_the_same_documents_as_the_tarball() {
