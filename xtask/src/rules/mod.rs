@@ -15,6 +15,7 @@
 //! | `citations` | a citation of a specification names a sentence that docs/citations has, once |
 //! | `licences` | every crate that we build with may be used under a licence that asks for a notice only |
 //! | `figures` | a page with figures names their commit, and the code that they measure |
+//! | `time` | only named places use the system's time: others take a clock, and tests wait for events |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
 mod anchors;
@@ -31,6 +32,7 @@ mod packed_lets;
 mod port_sides;
 mod recipes;
 mod subjects;
+mod time;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -98,6 +100,9 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     violations.extend(sources.iter().flat_map(|(path, source)| kind_names::check(path, source, &kinds)));
     violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
     violations.extend(sources.iter().flat_map(|(path, source)| packed_lets::check(path, source)));
+    let list = root.join(time::LIST);
+    let list = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    violations.extend(time::check(&sources, &list));
     violations.extend(citations::check(&crate::citations::specifications(root)?, &sources));
     let mut documents = BTreeMap::new();
     files(root, root, "md", &mut documents)?;
