@@ -2,7 +2,7 @@
 //!
 //! | command | task |
 //! |---|---|
-//! | `cargo xtask test` | runs all tests |
+//! | `cargo xtask test` | runs all tests; `--stress` repeats them beside busy loops |
 //! | `cargo xtask fuzz` | runs the fuzz targets |
 //! | `cargo xtask compare`, `cargo xtask linux` | measure switches side by side |
 //! | `cargo xtask house` | checks the workspace rules |
@@ -19,6 +19,7 @@ mod package;
 mod rules;
 mod run;
 mod source;
+mod stress;
 mod test;
 mod times;
 
@@ -38,6 +39,11 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         --only PATTERN  only the end-to-end tests whose name contains PATTERN
         --no-install    install nothing; tests whose programs are missing are skipped
         --list          list the end-to-end tests and exit
+  test --stress [NAME] [--times N] [--quick|--rest] [--long] [--no-install]
+        repeat tests N times (10) beside busy loops, twice as many as CPUs; each test that failed at least once is shown
+        with its rate. A hang is a failure. Without NAME, all tests run but those with real peers
+        NAME            only test programs whose path, and tests and end-to-end tests whose name contains NAME
+        --quick, --rest only the tests inside of crates, or only those outside
   fuzz [TARGET] [--secs N]
         run the fuzz targets (or one of them), each for N seconds (60)
   compare [ARGUMENT...]
@@ -203,8 +209,18 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
         bail!("unknown command {command}");
     }
     let mut options = test::TestOptions::default();
+    let mut args = args.peekable();
+    let mut times = None;
     while let Some(arg) = args.next() {
         match arg.as_str() {
+            "--stress" => {
+                let name = args.next_if(|next| !next.starts_with('-'));
+                options.stress = Some(stress::StressOptions { name, ..Default::default() });
+            }
+            "--times" => {
+                let number = args.next().context("--times needs a number")?;
+                times = Some(number.parse().with_context(|| format!("--times {number}: use a number from 1"))?);
+            }
             "--quick" => options.quick = true,
             "--rest" => options.rest = true,
             "--long" => options.long = true,
@@ -216,6 +232,14 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     }
     if options.quick && options.rest {
         bail!("--quick and --rest are the two halves of all tests: leave both out to run both");
+    }
+    match (&mut options.stress, times) {
+        (Some(stress), Some(times)) => stress.rounds = times,
+        (None, Some(_)) => bail!("--times needs --stress, whose rounds it counts"),
+        _ => {}
+    }
+    if options.stress.is_some() && (options.list || options.only.is_some()) {
+        bail!("--stress takes no --list and no --only: put a part of the name behind --stress");
     }
     Ok(Command::Test(options))
 }
@@ -246,6 +270,14 @@ mod tests {
             panic!("a good command line");
         };
         assert_eq!((options.only.as_deref(), options.long), (Some("uml"), true));
+        let stress = |args: &[&str]| match parsed(&[&["test"], args].concat()) {
+            Ok(Command::Test(options)) => options.stress.map(|stress| (stress.name, stress.rounds.get())),
+            _ => panic!("a good command line: {args:?}"),
+        };
+        assert_eq!(stress(&["--long"]), None);
+        assert_eq!(stress(&["--stress"]), Some((None, 10)));
+        assert_eq!(stress(&["--stress", "evpn_migrate", "--times", "3"]), Some((Some("evpn_migrate".to_owned()), 3)));
+        assert_eq!(stress(&["--times", "20", "--quick", "--stress"]), Some((None, 20)));
         assert!(matches!(parsed(&["house"]), Ok(Command::House(false))));
         assert!(matches!(parsed(&["house", "--figures"]), Ok(Command::House(true))));
         let Ok(Command::Fuzz(options)) = parsed(&["fuzz", "packet", "--secs", "9"]) else {
@@ -270,6 +302,12 @@ mod tests {
             &["test", "--only"],
             &["test", "--fast"],
             &["test", "--quick", "--rest"],
+            &["test", "--times", "3"],
+            &["test", "--stress", "--times"],
+            &["test", "--stress", "--times", "0"],
+            &["test", "--stress", "--times", "x"],
+            &["test", "--stress", "a", "b"],
+            &["test", "--stress", "--only", "a"],
             &["house", "x"],
             &["deb", "x"],
             &["citations", "all"],

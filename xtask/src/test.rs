@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::stress::{self, StressOptions};
 use crate::times::{self, TestTimes};
 use crate::{bugs, fuzz, install, package, rules, run};
 
@@ -23,10 +24,13 @@ pub(crate) struct TestOptions {
     pub(crate) no_install: bool,
     pub(crate) list: bool,
     pub(crate) only: Option<String>,
+    /// Repeats tests beside busy loops, in place of one run of all.
+    pub(crate) stress: Option<StressOptions>,
 }
 
 /// Arguments that select the whole workspace, with the fail points at which tests crash a device.
-const WORKSPACE: [&str; 3] = ["--workspace", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
+pub(crate) const WORKSPACE: [&str; 3] =
+    ["--workspace", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
 
 /// Arguments that leave the laboratory out of the program, and keep the features of all other crates. The example
 /// depends on the program with its laboratory.
@@ -57,7 +61,7 @@ const LIMIT: &str = "timeout --kill-after=10 600";
 const MOST_WHY: usize = 600;
 
 /// Arguments that build the switch as users get it.
-const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
+pub(crate) const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
 
 /// Arguments that make the files of all crates that are published. The hostile rig, the peers and the fuzz
 /// targets are not: they need the crate `testing`, which has no version. Without `--no-verify`, each would be
@@ -97,6 +101,9 @@ struct Tally {
 
 /// Runs the tests. Returns true if none failed.
 pub(crate) fn run(options: &TestOptions) -> Result<bool> {
+    if let Some(stress) = &options.stress {
+        return stress::run(options, stress);
+    }
     let root = run::root()?;
     let target = run::target(&root);
     let cache = target.join("peers");
@@ -198,9 +205,8 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
         let runner = if options.long { runner.to_owned() } else { format!("{LIMIT} {runner}") };
         tests.env(RUNNER, runner).args(arguments);
     }
-    if selected == OUTSIDE && std::env::var_os(THREADS).is_none() {
-        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
-        tests.env(THREADS, (2 * cpus).to_string());
+    if selected == OUTSIDE {
+        set_outside_threads(&mut tests);
     }
     if options.long {
         tests.env("STRAIGHTLINE_LONG", "1");
@@ -222,6 +228,26 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
     Ok(())
 }
 
+/// Sets the number of tests outside of crates that run at once, unless the caller has set one.
+pub(crate) fn set_outside_threads(tests: &mut Command) {
+    if std::env::var_os(THREADS).is_none() {
+        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+        tests.env(THREADS, (2 * cpus).to_string());
+    }
+}
+
+/// Returns the arguments of cargo that select the test programs of both halves, or of the half that the options name.
+pub(crate) fn selection(options: &TestOptions) -> Vec<&'static str> {
+    let mut selected = Vec::new();
+    if !options.rest {
+        selected.extend(INSIDE);
+    }
+    if !options.quick {
+        selected.extend(OUTSIDE);
+    }
+    selected
+}
+
 /// Runs the tests outside of crates, and all that needs no switch as users get it.
 fn rest(root: &Path, options: &TestOptions, tally: &mut Tally) -> Result<()> {
     tests(root, options, &OUTSIDE, tally)?;
@@ -239,7 +265,7 @@ fn rest(root: &Path, options: &TestOptions, tally: &mut Tally) -> Result<()> {
 }
 
 /// Installs what the tests need, unless the options forbid it.
-fn install(options: &TestOptions, cache: &Path) -> Result<()> {
+pub(crate) fn install(options: &TestOptions, cache: &Path) -> Result<()> {
     if options.no_install {
         println!("--no-install: tests whose programs are missing are skipped");
         return Ok(());
@@ -358,16 +384,17 @@ fn is_access(line: &str) -> bool {
 
 /// The file that `peers --report` writes.
 #[derive(Deserialize)]
-struct EndToEndReport {
-    passed: Vec<String>,
-    failed: Vec<Remark>,
-    skipped: Vec<Remark>,
+pub(crate) struct EndToEndReport {
+    pub(crate) passed: Vec<String>,
+    pub(crate) failed: Vec<Remark>,
+    pub(crate) skipped: Vec<Remark>,
 }
 
+/// A case, with the reason why it failed or did not run.
 #[derive(Deserialize)]
-struct Remark {
-    name: String,
-    why: String,
+pub(crate) struct Remark {
+    pub(crate) name: String,
+    pub(crate) why: String,
 }
 
 impl Tally {
