@@ -1,16 +1,17 @@
 //! The Debian package: installed, run as its service is, upgraded, removed and purged.
 //!
 //! The package is installed into a copy of this machine's root, an overlay in a mount namespace. So
-//! nothing is left behind. No service manager runs there: the test reads the lines of the unit, and
-//! does what systemd would do.
+//! nothing is left behind. What the machine has of the package, of its users and of libvirt's is
+//! removed from the copy first: the tests pass on a machine that uses the package. No service manager
+//! runs there: the test reads the lines of the unit, and does what systemd would do.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
+use straightline_testing::PATIENCE;
 
 mod web;
 
@@ -21,12 +22,6 @@ use crate::machine::Need;
 use crate::proc::{self, Proc};
 use crate::runner::{Test, beside_others};
 use crate::say::say;
-
-/// The maximum time for a command of dpkg.
-const DPKG: Duration = Duration::from_secs(60);
-
-/// The maximum time until a message for the service manager arrives.
-const MESSAGE: Duration = Duration::from_secs(10);
 
 const CONFIG: &str = "/etc/straightline/switch.toml";
 
@@ -46,7 +41,6 @@ const FIRST_VM: &str = "A VM in five minutes";
 /// Does what the README says, as a user pastes it.
 fn first_vm(lab: &Lab) -> Result<()> {
     let root = Root::new(lab, Network::Own)?;
-    let began = Instant::now();
     let section = sections(README).into_iter().find(|section| section.title == FIRST_VM);
     let section = section.with_context(|| format!("the README has no section {FIRST_VM:?}"))?;
     let mut service = None;
@@ -103,7 +97,7 @@ fn first_vm(lab: &Lab) -> Result<()> {
     let heads = ports.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
     let ports: Vec<&str> = heads.filter_map(|line| line.split_whitespace().next()).collect();
     ensure!(names == ports, "the shell completes {names:?}, and the ports are {ports:?}");
-    say!("  from the package to a VM that pings in {:.0} s", began.elapsed().as_secs_f64());
+    say!("  from the package to a VM that pings");
     Ok(())
 }
 
@@ -121,6 +115,8 @@ fn package(lab: &Lab) -> Result<()> {
     let text = root.sh("cat /lib/systemd/system/straightline.service")?;
     let unit = Unit::parse(&text);
     if root.sh("command -v systemd-analyze").is_ok() {
+        // The program of one unit comes from another package, which need not be installed.
+        root.sh("test -x /usr/bin/gobgpd || ln -s /bin/true /usr/bin/gobgpd")?;
         // It ends with an error for findings, about units of others as well.
         let units =
             "straightline.service straightline-web.service straightline-evpn.service straightline-gobgpd.service";
@@ -164,7 +160,7 @@ fn package(lab: &Lab) -> Result<()> {
 
     service.signal(Signal::TERM)?;
     manager.wait("STOPPING=1")?;
-    let end = service.wait_end(Duration::from_secs(10))?;
+    let end = service.wait_end(PATIENCE)?;
     ensure!(end.success(), "the service ended with {end}");
     root.sh(&format!("dpkg --remove straightline && test -e {CONFIG} && ! command -v straightline"))?;
     root.sh("dpkg --purge straightline && ! test -e /etc/straightline && ! test -e /run/straightline")?;
@@ -191,13 +187,11 @@ fn qemu_folder(lab: &Lab) -> Result<()> {
     root.sh(&format!("dpkg --install {}", lab.machine.package()?.display()))?;
     root.write(CONFIG, CLIENT)?;
     // Without libvirt there is no folder, and doctor says how to make it.
-    if root.sh("getent passwd libvirt-qemu").is_err() {
-        let service = root.start_service(lab)?;
-        let missing = root.sh("straightline doctor --json | grep -o '\"symptom\":\"[^\"]*qemu is missing\".*'")?;
-        ensure!(missing.contains("install -d -o libvirt-qemu -g straightline -m 2750"), "doctor says {missing}");
-        drop(service);
-        root.sh("adduser --system --group --no-create-home --quiet libvirt-qemu")?;
-    }
+    let service = root.start_service(lab)?;
+    let missing = root.sh("straightline doctor --json | grep -o '\"symptom\":\"[^\"]*qemu is missing\".*'")?;
+    ensure!(missing.contains("install -d -o libvirt-qemu -g straightline -m 2750"), "doctor says {missing}");
+    drop(service);
+    root.sh("adduser --system --group --no-create-home --quiet libvirt-qemu")?;
     let mut service = root.start_service(lab)?;
     let made = root.sh("stat -c '%U %G %a' /run/straightline/qemu")?;
     ensure!(made.trim() == "libvirt-qemu straightline 2750", "the folder is {made}");
@@ -211,7 +205,7 @@ fn qemu_folder(lab: &Lab) -> Result<()> {
         Proc::start("qemu", command, &lab.log("qemu"))
     };
     let wait_for = |what: &str, text: &str| {
-        proc::until(what, MESSAGE, || Ok(root.sh("straightline ports --json")?.contains(text).then_some(())))
+        proc::until(what, PATIENCE, || Ok(root.sh("straightline ports --json")?.contains(text).then_some(())))
     };
     // A QEMU that was not started by libvirt keeps the group from its socket.
     let private = qemu("0022")?;
@@ -223,7 +217,7 @@ fn qemu_folder(lab: &Lab) -> Result<()> {
     let connected = "a frontend is connected";
     wait_for("the switch connects", connected)?;
     service.signal(Signal::KILL)?;
-    service.wait_end(MESSAGE)?;
+    service.wait_end(PATIENCE)?;
     let service = root.start_service(lab)?;
     wait_for("the switch connects again after a crash", connected)?;
     drop((shared, service));
@@ -240,7 +234,27 @@ enum Network {
     Own,
 }
 
-/// A copy of the machine's root in a mount namespace, which ends with its process.
+/// Removes the package, its files and users, and libvirt's user from the copy of the root, as if nobody
+/// had installed them. Scripts of the installed package do not run: they might be of any version.
+const FORGET: &str = "\
+rm -f /var/lib/dpkg/info/straightline.*inst /var/lib/dpkg/info/straightline.*rm
+for package in straightline straightline-dbgsym; do
+    if dpkg-query --show $package >/dev/null 2>&1; then
+        dpkg --purge --force-depends --force-remove-reinstreq $package || exit 1
+    fi
+done
+# Settings, units of an administrator, notes of systemd, and an installation by hand.
+rm -rf $(find /etc /var/lib/systemd -maxdepth 4 -name 'straightline*' -prune) /var/lib/straightline*
+rm -f /usr/local/bin/straightline /usr/local/libexec/straightline-port
+sed -E -i '/^(straightline|straightline-read|straightline-bgp|libvirt-qemu):/d' /etc/passwd /etc/group /etc/shadow
+if test -e /etc/gshadow; then sed -E -i '/^(straightline|straightline-read|straightline-bgp|libvirt-qemu):/d' /etc/gshadow; fi
+";
+
+/// Folders of programs in the copy of the root.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A copy of the machine's root in a mount namespace, which ends with its process. Nothing of the
+/// package is in it.
 struct Root {
     holder: Proc,
     path: String,
@@ -249,7 +263,8 @@ struct Root {
 
 impl Root {
     fn new(lab: &Lab, network: Network) -> Result<Self> {
-        // The folder of sockets is on a real file system or a tmpfs: an overlay takes either.
+        // The folder of sockets is on a real file system or a tmpfs: an overlay takes either. Every user may open
+        // the device of taps, as udev sets it; some machines leave it to root.
         let base = lab.socket("root").with_extension("");
         let path = base.display().to_string();
         let script = format!(
@@ -257,6 +272,7 @@ impl Root {
              mount -t overlay overlay -o lowerdir=/,upperdir={path}/up,workdir={path}/work {path}/root && \
              for one in proc sys dev; do mount --rbind /$one {path}/root/$one || exit 1; done && \
              mount -t tmpfs none {path}/root/run && mount -t tmpfs none {path}/root/tmp && \
+             mount -t tmpfs none {path}/root/dev/net && mknod -m 666 {path}/root/dev/net/tun c 10 200 && \
              echo mounted && exec sleep 3600"
         );
         let mut command = Command::new("unshare");
@@ -265,8 +281,10 @@ impl Root {
         }
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
         let mut holder = Proc::start("root", command, &lab.log("root"))?;
-        holder.wait_text("the copy of the root is mounted", 0, DPKG, |text| text.contains("mounted").then_some(()))?;
+        holder
+            .wait_text("the copy of the root is mounted", 0, PATIENCE, |text| text.contains("mounted").then_some(()))?;
         let root = Self { holder, path: format!("{path}/root"), network };
+        root.sh(FORGET).context("the package of this machine cannot be removed from the copy of its root")?;
         root.bind(&lab.machine.package()?.display().to_string())?;
         Ok(root)
     }
@@ -277,7 +295,7 @@ impl Root {
         let id = self.holder.id();
         let copy = format!("mkdir -p \"$(dirname {root}{file})\" && cp {file} {root}{file}");
         let (code, _, err) =
-            proc::run(Command::new("nsenter").args(["-t", &id.to_string(), "-m", "sh", "-c", &copy]), DPKG)?;
+            proc::run(Command::new("nsenter").args(["-t", &id.to_string(), "-m", "sh", "-c", &copy]), PATIENCE)?;
         ensure!(code == Some(0), "cannot copy {file}: {err}");
         Ok(())
     }
@@ -289,12 +307,12 @@ impl Root {
             command.arg("-n");
         }
         command.args(["chroot", &self.path]).args(program);
-        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8").env("PATH", PATH);
         command
     }
 
     fn sh(&self, script: &str) -> Result<String> {
-        let (code, out, err) = proc::run(&mut self.command(&["sh", "-c", script]), DPKG)?;
+        let (code, out, err) = proc::run(&mut self.command(&["sh", "-c", script]), PATIENCE)?;
         ensure!(code == Some(0), "`{script}` ended with {code:?}: {out}{err}");
         Ok(out)
     }
@@ -324,8 +342,13 @@ impl Root {
     fn start_service(&self, lab: &Lab) -> Result<Proc> {
         let unit = Unit::parse(&self.sh("cat /lib/systemd/system/straightline.service")?);
         self.runtime_folder(&unit)?;
-        let service = self.service(lab, &unit, None)?;
-        proc::until("the service answers", MESSAGE, || Ok(self.sh("straightline status").ok()))?;
+        let mut service = self.service(lab, &unit, None)?;
+        proc::until("the service answers", PATIENCE, || {
+            if let Some(end) = service.ended()? {
+                bail!("the service ended with {end}");
+            }
+            Ok(self.sh("straightline status").ok())
+        })?;
         Ok(service)
     }
 
@@ -389,7 +412,7 @@ impl Manager {
 
     /// Waits for a message that contains `text`. Returns the message.
     fn wait(&self, text: &str) -> Result<String> {
-        proc::until(&format!("the message {text}"), MESSAGE, || {
+        proc::until(&format!("the message {text}"), PATIENCE, || {
             let mut buffer = [0; 4096];
             while let Ok(length) = self.socket.recv(&mut buffer) {
                 let message = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned();

@@ -4,18 +4,15 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
+use straightline_testing::PATIENCE;
 
 use super::{Root, Unit};
 use crate::lab::Lab;
 use crate::proc::{self, Proc};
 use crate::say::say;
-
-/// The maximum time until the server listens, replies or ends.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The user that stands for the dynamic one of systemd: no file belongs to it.
 const USER: &str = "63999";
