@@ -31,9 +31,10 @@ fn without_a_switch_they_say_so() {
 
 #[test]
 fn the_default_socket_is_named() {
-    let done = Fixture::new().execute(&["status"]);
-    assert_eq!(done.code, Some(1), "a switch runs on this machine? {done:?}");
-    assert!(done.err.contains("/run/straightline/api.sock"), "{done:?}");
+    // A switch of this machine may listen there.
+    let done = Fixture::new().execute(&["status", "--help"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("[default: /run/straightline/api.sock]"), "{done:?}");
 }
 
 #[test]
