@@ -237,6 +237,8 @@ enum Network {
 /// Removes the package, its files and users, and libvirt's user from the copy of the root, as if nobody
 /// had installed them. Scripts of the installed package do not run: they might be of any version.
 const FORGET: &str = "\
+# The index of manual pages takes longer than all else that dpkg does.
+rm -f /var/lib/man-db/auto-update
 rm -f /var/lib/dpkg/info/straightline.*inst /var/lib/dpkg/info/straightline.*rm
 for package in straightline straightline-dbgsym; do
     if dpkg-query --show $package >/dev/null 2>&1; then
