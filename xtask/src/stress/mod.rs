@@ -122,7 +122,11 @@ fn beside<T>(loops: usize, work: impl FnOnce() -> T) -> T {
         let _stop = Stop(&ends);
         for _ in 0..loops {
             // No hint for a spinning loop: it would leave a hyperthread to its neighbour.
-            threads.spawn(|| while !ends.load(Ordering::Relaxed) {});
+            threads.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::black_box(());
+                }
+            });
         }
         work()
     })
