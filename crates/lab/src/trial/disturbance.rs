@@ -29,7 +29,7 @@ const JUDGED: f64 = 0.1;
 
 /// The counters at a moment.
 #[derive(Debug)]
-pub(super) struct Before {
+pub(super) struct Counters {
     at: Instant,
     threads: HashMap<Thread, Times>,
     cpus: HashMap<usize, [u64; 2]>,
@@ -53,20 +53,20 @@ pub struct Disturbance {
     pub interrupted: Option<f64>,
 }
 
-impl Before {
+impl Counters {
     /// Reads the counters of all threads of this process and of these others, and of all CPUs.
-    pub(super) fn read(others: &[u32]) -> Before {
+    pub(super) fn read(others: &[u32]) -> Counters {
         let mut processes = others.to_vec();
         processes.push(std::process::id());
         processes.sort_unstable();
         processes.dedup();
         let threads = processes.into_iter().flat_map(threads).collect();
         let cpus = cpus(&fs::read_to_string("/proc/stat").unwrap_or_default());
-        Before { at: Instant::now(), threads, cpus }
+        Counters { at: Instant::now(), threads, cpus }
     }
 
     /// Returns what has disturbed the time until `after`.
-    pub(super) fn until(&self, after: &Before) -> Disturbance {
+    pub(super) fn until(&self, after: &Counters) -> Disturbance {
         let seconds = after.at.duration_since(self.at).as_secs_f64();
         if seconds <= 0.0 {
             return Disturbance::default();
@@ -155,9 +155,28 @@ fn cpus(text: &str) -> HashMap<usize, [u64; 2]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
+impl Counters {
+    /// Makes the counters of a kernel that tells nothing.
+    pub(super) fn unknown() -> Counters {
+        Counters { at: Instant::now(), threads: HashMap::new(), cpus: HashMap::new() }
+    }
 
+    /// Makes the counters before and after a second, in which threads have run and waited for these
+    /// milliseconds, and a hypervisor had a CPU for these ticks.
+    pub(super) fn of_a_second(threads: &[[u64; 2]], stolen: u64) -> [Counters; 2] {
+        let at = Instant::now();
+        let numbered = |times: &[Times]| (0..).zip(times.iter().copied()).map(|(n, times)| ((1, n), times)).collect();
+        let zero = vec![[0, 0]; threads.len()];
+        let times: Vec<_> = threads.iter().map(|times| times.map(|milliseconds| milliseconds * 1_000_000)).collect();
+        let before = Counters { at, threads: numbered(&zero), cpus: HashMap::from([(0, [0, 0])]) };
+        let cpus = HashMap::from([(0, [stolen, 5])]);
+        let after = Counters { at: at + std::time::Duration::from_secs(1), threads: numbered(&times), cpus };
+        [before, after]
+    }
+}
+
+#[cfg(test)]
+mod tests {
     use super::*;
 
     #[test]
@@ -169,16 +188,9 @@ mod tests {
         assert!(!threads(std::process::id()).is_empty(), "this machine's kernel tells them");
     }
 
-    /// A second in which threads have run and waited for so many milliseconds, and a hypervisor had a
-    /// CPU for so many ticks.
     fn second(threads: &[[u64; 2]], stolen: u64) -> Disturbance {
-        let at = Instant::now();
-        let numbered = |times: &[Times]| (0..).zip(times.iter().copied()).map(|(n, times)| ((1, n), times)).collect();
-        let zero = vec![[0, 0]; threads.len()];
-        let before = Before { at, threads: numbered(&zero), cpus: HashMap::from([(0, [0, 0])]) };
-        let times: Vec<_> = threads.iter().map(|times| times.map(|milliseconds| milliseconds * 1_000_000)).collect();
-        let cpus = HashMap::from([(0, [stolen, 5])]);
-        before.until(&Before { at: at + Duration::from_secs(1), threads: numbered(&times), cpus })
+        let [before, after] = Counters::of_a_second(threads, stolen);
+        before.until(&after)
     }
 
     #[test]
@@ -189,6 +201,18 @@ mod tests {
         let beside_a_compiler = second(&[[995, 5], [500, 480]], 0).validity(1.0);
         assert!(beside_a_compiler.is_spoilt_by_load(), "{beside_a_compiler:?}");
         assert!(beside_a_compiler.reason().is_some_and(|why| why.contains("48.0 %")), "{beside_a_compiler:?}");
+    }
+
+    /// Each limit by its last value that is kept, and the next one.
+    #[test]
+    fn limits_are_exact() {
+        let valid = |threads: &[[u64; 2]], stolen, planned| second(threads, stolen).validity(planned).is_valid();
+        assert_eq!([20, 21].map(|waited| valid(&[[970, waited]], 0, 1.0)), [true, false]);
+        // There are 100 ticks a second.
+        assert_eq!([2, 3].map(|stolen| valid(&[[970, 0]], stolen, 1.0)), [true, false]);
+        // A thread takes part from a fifth of the time on.
+        assert_eq!([[149, 50], [150, 50]].map(|thread| valid(&[thread], 0, 1.0)), [true, false]);
+        assert_eq!([0.099, 0.1].map(|planned| valid(&[[500, 480]], 0, planned)), [true, false]);
     }
 
     #[test]
