@@ -65,20 +65,24 @@ pub fn length(cpus: &[usize]) -> anyhow::Result<Length> {
 /// Returns the pauses on a CPU, and the time for which it was watched.
 fn watch(cpu: usize) -> anyhow::Result<(Vec<Absence>, Duration)> {
     let _pinned = Pinned::to(cpu)?;
-    let hertz = hertz();
+    Ok(absences(cycles, hertz()))
+}
+
+/// Returns the pauses between readings of a counter of this frequency, and the time that was watched.
+fn absences(mut counter: impl FnMut() -> u64, hertz: f64) -> (Vec<Absence>, Duration) {
     let time = |cycles: u64| Duration::from_secs_f64(seconds(cycles, hertz));
     let mut absences = Vec::new();
-    let began = cycles();
+    let began = counter();
     let mut before = began;
     while time(before - began) < WATCHED {
-        let now = cycles();
+        let now = counter();
         let lasted = time(now.saturating_sub(before));
         if lasted > CATCH_UP {
             absences.push(Absence { at: time(before - began), lasted });
         }
         before = before.max(now);
     }
-    Ok((absences, time(before - began)))
+    (absences, time(before - began))
 }
 
 fn longest(absences: &[Absence], watched: Duration) -> Duration {
@@ -124,11 +128,35 @@ mod tests {
         assert_eq!(longest(&[Absence { lasted: millis(500), ..absence }], millis(2000)), millis(1000));
     }
 
+    /// A counter of a megahertz, read in each 100 microseconds.
     #[test]
-    fn cpus_are_watched() {
-        let cpu = crate::machine::usable_cpus().expect("ours")[0];
-        let length = length(&[cpu]).expect("it is ours");
-        assert!(LENGTHS.contains(&length.time) && length.watched >= WATCHED, "{length:?}");
-        assert!(super::length(&[cpu, rustix::thread::CpuSet::MAX_CPU]).is_err());
+    fn pauses_are_those_that_nobody_can_catch_up_with() {
+        let millis = Duration::from_millis;
+        let mut now = 5_000_000;
+        let mut left = vec![(1_600_000, 1001), (1_500_000, 3000), (500_000, 1000)];
+        let counter = || {
+            now += 100;
+            if let Some(&(at, lasts)) = left.last()
+                && now >= 5_000_000 + at
+            {
+                left.pop();
+                now += lasts - 100;
+            }
+            now
+        };
+        let (pauses, watched) = absences(counter, 1e6);
+        let lasted: Vec<_> = pauses.iter().map(|pause| pause.lasted).collect();
+        assert_eq!(lasted, [millis(3), Duration::from_micros(1001)], "a millisecond is caught up with");
+        assert!((1400..1500).contains(&pauses[0].at.as_millis()), "{pauses:?}");
+        assert!(watched >= WATCHED && watched < WATCHED + millis(1), "{watched:?}");
+        // A pause at the end is watched to its end.
+        let mut readings = [0, 1_999_900, 9_000_000].into_iter();
+        let (pauses, watched) = absences(|| readings.next().expect("no reading after the end"), 1e6);
+        assert_eq!((pauses.len(), watched), (2, Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn a_cpu_that_does_not_exist_is_an_error() {
+        assert!(length(&[rustix::thread::CpuSet::MAX_CPU]).is_err());
     }
 }
