@@ -118,6 +118,7 @@ pub(super) fn options(settings: &Settings, traffic: TrafficPath, sockets: &[Path
         time: settings.time,
         stop: Some(Arc::clone(&settings.stop)),
         may_end_early: true,
+        counted: settings.counted,
         ..usual
     }
 }
@@ -202,22 +203,20 @@ mod tests {
     use std::time::Duration;
 
     use straightline_switch::api::{Node, Worker};
+    use straightline_testing::{PATIENCE, wait_until};
 
-    use super::super::tests::counted;
+    use super::super::tests::by_packets;
     use super::*;
     use crate::testbed::phase;
+    use crate::traffic::Counted;
 
     #[test]
     fn what_a_stop_interrupts_has_the_figures_until_then() {
         for traffic in [TrafficPath::LOOP, TrafficPath::Pvp] {
-            let Ok(settings) = Settings::new(true) else { return };
-            let measured = counted(|| {
-                // Only the stop can end this trial.
-                let warm_up = Duration::from_millis(10);
-                let time = Duration::from_secs(3600);
-                let settings = Settings { warm_up, time, stop: Arc::default(), ..settings.clone() };
-                stopped(&settings, traffic)
-            });
+            // Only the stop can end this trial.
+            let counted = Some(Counted { packets: u64::MAX, patience: PATIENCE });
+            let settings = Settings { time: Duration::from_secs(3600), counted, ..by_packets() };
+            let measured = stopped(&settings, traffic).expect("a trial");
             let why = measured.validity.reason().expect("it is not whole");
             assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
             for metric in ["mpps", "gbit_per_s", "switch_cycles_per_packet", "guest_cycles_per_packet"] {
@@ -247,9 +246,7 @@ mod tests {
                     NOT_YET => false,
                     before => least(&source.runtime()) >= before + 5000,
                 };
-                while !has_some() && !is_over.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                wait_until("packets come, or the trial ends", || has_some() || is_over.load(Ordering::Relaxed));
                 settings.stop.store(true, Ordering::Relaxed);
             });
             let measured = measure(traffic, &options(settings, traffic, &sockets), &sockets, &|| {

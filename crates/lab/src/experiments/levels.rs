@@ -184,9 +184,7 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::super::tests::{counted, labels, names, settings};
+    use super::super::tests::{by_packets, labels, names, settings};
     use super::*;
 
     #[test]
@@ -209,11 +207,10 @@ mod tests {
 
     #[test]
     fn each_node_passes_packets_at_each_level() {
-        let Ok(settings) = Settings::new(true) else { return };
-        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
+        let settings = by_packets();
         for cell in plan(&settings, true).cells {
             for variant in &cell.variants {
-                let measured = counted(|| variant.measure(&settings));
+                let measured = variant.measure(&settings).expect("a trial");
                 assert!(measured.metrics[Shown::NODE_CYCLES.metric] > 0.0, "{measured:?}");
             }
         }

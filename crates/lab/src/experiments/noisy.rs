@@ -228,9 +228,7 @@ fn metrics(proof: &Proof) -> impl Iterator<Item = (String, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::super::tests::{counted, labels, names, settings};
+    use super::super::tests::{by_packets, labels, names, settings};
     use super::*;
 
     /// A resctrl file system of eight ways, made of ordinary files.
@@ -295,19 +293,16 @@ mod tests {
 
     #[test]
     fn a_trial_shows_what_the_neighbour_touched_and_who_may_take_what() {
-        let Ok(settings) = Settings::new(true) else { return };
-        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
+        let settings = by_packets();
         let place = NeighbourCpu::find(settings.cpus[1], settings.cpus[0]).expect("a place");
         // The kernel removes the folder of a class together with its files. Ordinary folders with
         // files stay, so each trial has a tree of its own.
         let case = Case { load: Load::Loop, size: 64, place, footprint: 1 << 20 };
         let divided = |case: Case, is_limited| {
-            counted(|| {
-                let tree = tree(true);
-                let noise = Noise { root: Some(tree.path().to_owned()), is_limited };
-                let noisy = case.measure(&settings, Some(&noise))?;
-                Ok((tree, noisy))
-            })
+            let tree = tree(true);
+            let noise = Noise { root: Some(tree.path().to_owned()), is_limited };
+            let noisy = case.measure(&settings, Some(&noise)).expect("a trial");
+            (tree, noisy)
         };
         let (tree, noisy) = divided(case, false);
         assert!((noisy.metrics["neighbour_lines"] - 16384.0).abs() < 0.5, "{noisy:?}");
@@ -315,7 +310,7 @@ mod tests {
             noisy.metrics["neighbour_rounds"] >= 1.0 && noisy.metrics["switch_cycles_per_packet"] > 0.0,
             "{noisy:?}"
         );
-        let quiet = counted(|| case.measure(&settings, None));
+        let quiet = case.measure(&settings, None).expect("a trial");
         for measured in [&quiet, &noisy] {
             for rate in ["mpps", "gbit_per_s"] {
                 assert_eq!(measured.metrics.contains_key(rate), matches!(place, NeighbourCpu::Own(_)), "{measured:?}");

@@ -257,11 +257,7 @@ pub(super) fn with_node(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use straightline_packet::Reason;
-
-    use super::super::tests::{counted, labels, names, settings};
+    use super::super::tests::{by_packets, labels, names, settings};
     use super::*;
 
     #[test]
@@ -278,52 +274,25 @@ mod tests {
         assert_eq!((whole.cells.len(), names(&whole)[10].len()), (11, 9));
     }
 
-    /// Drops one packet, after the reflector's probes and before all packets of the loop have
-    /// passed.
-    #[derive(Clone)]
-    struct Leak {
-        passed: usize,
-    }
-
-    impl Node for Leak {
-        fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
-            for &id in batch.ids() {
-                self.passed += 1;
-                if self.passed == 200 { packets.discard(id, Reason::Node) } else { next.push(0, id) }
-            }
-        }
-    }
-
     #[test]
-    fn a_packet_that_is_lost_is_missed_where_the_node_leaves_packets_as_they_are() {
+    fn a_node_that_changes_packets_is_told_from_one_that_leaves_them() {
         let table = Table::new(64);
         let look_up = |hashes| TestedNode::LookUp { table: table.clone(), hashes };
         assert_eq!(
             [TestedNode::Swap, look_up(false), look_up(true)].map(|what| what.leaves_packets()),
             [false, true, true]
         );
-        let Ok(settings) = Settings::new(true) else { return };
-        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
-        counted(|| {
-            let leak = NodeConfig::new("leak", "leak", Leak { passed: 0 });
-            match with_node(&settings, leak, (64, 8), true) {
-                Ok(measured) => panic!("the loss was not noticed: {measured:?}"),
-                Err(why) if why.to_string().contains("packets of the loop are lost") => Ok(()),
-                Err(why) => Err(why),
-            }
-        });
     }
 
     #[test]
     fn each_node_is_on_the_way_of_all_packets() {
-        let Ok(settings) = Settings::new(true) else { return };
-        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
+        let settings = by_packets();
         let table = Table::new(1 << 20);
         let nodes = [TestedNode::Swap, TestedNode::LookUp { table: table.clone(), hashes: true }];
         for node in nodes {
             for variant in [0, 8] {
                 let cell = cell(node.clone(), 64, 8);
-                let measured = counted(|| cell.variants[variant].measure(&settings));
+                let measured = cell.variants[variant].measure(&settings).expect("a trial");
                 assert!(measured.metrics["node_cycles_per_packet"] > 0.0, "{measured:?}");
                 assert!(measured.metrics["node_packets_per_call"] >= 1.0, "{measured:?}");
             }

@@ -33,12 +33,13 @@ pub(super) fn measure(options: &ReflectorOptions, sockets: &[PathBuf], runtime: 
     if !options.verify {
         endpoints.count_only();
     }
-    let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps };
+    let counted = options.counted;
+    let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps, counted };
     let never = AtomicBool::new(false);
     let stop = options.stop.as_deref().unwrap_or(&never);
     // A trial ends only when no packet is under way. So the counters are read while nothing moves.
-    // A first trial comes before the first reading; its results are not used.
-    endpoints.run(&plan, stop, Rate::Max, options.warm_up);
+    // A first trial comes before the first reading; its results are not used, so its time always ends it.
+    endpoints.run(&Plan { counted: None, ..plan }, stop, Rate::Max, options.warm_up);
     let before = runtime()?;
     let sample = endpoints.run(&plan, stop, Rate::Max, options.time).sample;
     let after = runtime()?;
@@ -78,7 +79,8 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut ReflectorOptio
     let mut options = options(settings, TrafficPath::Pvp, &sockets);
     choose(&mut options);
     let mut endpoints = connect(&options, &sockets, |ports| Ok(forward::traced(ports, options.touch)))?;
-    let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps: None };
+    let counted = settings.counted;
+    let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps: None, counted };
     let sample = endpoints.run(&plan, &settings.stop, Rate::Max, TRACED).sample;
     let notes = endpoints.guest_notes();
     endpoints.stop();

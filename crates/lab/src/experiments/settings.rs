@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 
 use crate::machine::{two_cpus, used, warning};
 use crate::rounds::Stop;
+use crate::traffic::Counted;
 
 /// Settings of all trials of an experiment.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct Settings {
     pub near_ns: Option<f64>,
     /// The bound, if there is one.
     pub bound: Option<Bound>,
+    /// The packets that end each measurement in place of its time, if they do.
+    pub counted: Option<Counted>,
 }
 
 /// A build of this program that copies no packet.
@@ -54,6 +57,7 @@ impl Settings {
             stop: Arc::default(),
             near_ns: None,
             bound: None,
+            counted: None,
         })
     }
 

@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn the_greatest_load_is_not_more_than_the_generator_makes() {
         for limit_mpps in [0.001_234_5, 0.001_234_567_8, 0.012_345_999, 0.002_000_000_1, 0.003] {
-            let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: None, limit_mpps: Some(limit_mpps) };
+            let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: None, limit_mpps: Some(limit_mpps), counted: None };
             let stream = "size=64".parse().expect("a stream");
             let mut generator = Generator::new(vec![(Echo::default(), vec![stream])], 1).expect("a generator");
             let load = rate(greatest(1.0, limit_mpps));

@@ -87,6 +87,7 @@ impl<'a> Testbed<'a> {
             warm_up: self.options.warm_up.unwrap_or(if live.is_new { FIRST_WARM_UP } else { WARM_UP }),
             cpu: Some(self.cpus[0]),
             limit_mpps: Some(self.limit_mpps),
+            counted: self.options.counted,
         };
         live.is_new = false;
         self.features = [live.endpoints.features, live.endpoints.guest_features];

@@ -14,8 +14,8 @@ use super::endpoints::can_be_made;
 use super::patched::LONGEST;
 use crate::guests::forward::{Mode, Noise, Touch};
 use crate::machine::{cpu_beside, two_cpus, usable_cpus, used, warning};
-use crate::traffic::Sizes;
 use crate::traffic::generator::Rate;
+use crate::traffic::{Counted, Sizes};
 use crate::trial::{Length, length};
 
 /// The device between the generator's two ports.
@@ -116,6 +116,8 @@ pub struct TestbedOptions {
     /// Time of traffic before the measurement. The default is half a second on new connections,
     /// because some backends need a while to set them up. Otherwise it is a tenth of a second.
     pub warm_up: Option<Duration>,
+    /// The packets of each stream that end a measurement in place of its time, if they do.
+    pub counted: Option<Counted>,
     /// Number of rounds, each of which measures everything once.
     pub rounds: u32,
     /// The CPU of the generator and of the guest; default: the first one that this process may use.
@@ -146,6 +148,7 @@ impl TestbedOptions {
             loads: Loads { max: true, ..Loads::default() },
             time: Duration::from_secs(1),
             warm_up: None,
+            counted: None,
             rounds: 1,
             cpu: None,
             switch_cpu: None,

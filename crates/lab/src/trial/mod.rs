@@ -31,6 +31,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use straightline_guest::endpoints::{Endpoint, EventLoop, LoopEnd, TestPort, Work};
 
+use crate::traffic::Counted;
 use crate::traffic::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
 pub use disturbance::Disturbance;
 pub use length::{Length, length};
@@ -61,6 +62,8 @@ pub struct Plan {
     pub cpu: Option<usize>,
     /// The generator's limit in million packets per second, if it was measured: [`limit`].
     pub limit_mpps: Option<f64>,
+    /// The packets that end the measurement in place of its time, if they do.
+    pub counted: Option<Counted>,
 }
 
 /// Makes a trial: the generator sends at this rate for this time, and `others`, such as guests that
@@ -101,7 +104,7 @@ fn run_on<P: TestPort>(
         return TrialOutcome::never_began(plan, rate, beyond);
     }
     let load = Load { rate, burst: plan.burst };
-    let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
+    let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN, counted: plan.counted };
     let events = EventLoop { cpu: plan.cpu, stop, ..EventLoop::default() };
     let backends = generator.backends();
     let before = machine.counters(&backends);
@@ -110,7 +113,10 @@ fn run_on<P: TestPort>(
     let [planned, lasted] = measured.seconds;
     let validity = match ended {
         Err(error) => validity::ended(&error, planned, lasted),
-        Ok(()) => validity::measured(&measured, load, generator.mean_len()).or_else(|| disturbance.validity(planned)),
+        Ok(()) => match plan.counted {
+            Some(counted) => validity::came(&measured, counted, generator.mean_len()),
+            None => validity::measured(&measured, load, generator.mean_len()).or_else(|| disturbance.validity(planned)),
+        },
     };
     let others = work.split_off(work.len().min(1));
     let work = work.first().copied().unwrap_or_default();
@@ -135,7 +141,7 @@ fn limit_on(
 ) -> anyhow::Result<f64> {
     let mut generator = Generator::new(vec![(Echo::default(), streams)], check_every)?;
     let load = Load { rate: Rate::Max, burst: 1 };
-    let timing = Timing { warm_up: ALONE / 10, time: ALONE, quiet: QUIET, drain: DRAIN };
+    let timing = Timing { warm_up: ALONE / 10, time: ALONE, quiet: QUIET, drain: DRAIN, counted: None };
     let events = EventLoop { cpu, ..EventLoop::default() };
     (0..TIMES).try_fold(0.0, |best: f64, _| {
         let (measured, _, ended) = go(machine, &mut generator, &mut [], load, &timing, &events);

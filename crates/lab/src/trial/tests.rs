@@ -19,7 +19,7 @@ const RATE: Rate = Rate::Pps(50_000.0);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 fn plan() -> Plan {
-    Plan { burst: 1, warm_up: MILLISECOND, cpu: None, limit_mpps: None }
+    Plan { burst: 1, warm_up: MILLISECOND, cpu: None, limit_mpps: None, counted: None }
 }
 
 fn generator(texts: &[&str]) -> Generator<Echo> {
@@ -274,6 +274,7 @@ const SHORT: Timing = Timing {
     time: Duration::from_millis(10),
     quiet: Duration::from_millis(1),
     drain: Duration::from_millis(20),
+    counted: None,
 };
 
 #[test]

@@ -27,6 +27,7 @@ fn alone() -> Settings {
         stop: Arc::new(AtomicBool::new(false)),
         near_ns: None,
         bound: None,
+        counted: None,
     }
 }
 

@@ -40,7 +40,7 @@ fn generator(ports: Vec<VhostPort>, text: &str) -> Generator<VhostPort> {
 }
 
 fn plan() -> Plan {
-    Plan { burst: 1, warm_up: Duration::from_millis(20), cpu: None, limit_mpps: None }
+    Plan { burst: 1, warm_up: Duration::from_millis(20), cpu: None, limit_mpps: None, counted: None }
 }
 
 /// Checks that everything that was sent has returned intact. Whether the rate was kept depends on

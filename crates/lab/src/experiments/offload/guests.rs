@@ -11,9 +11,11 @@ use straightline_guest::endpoints::{Endpoint, Received, TestPort, VhostPort};
 use straightline_report::results::Validity;
 use straightline_switch::api::{Runtime, Source};
 
+use super::super::settings::Settings;
 use super::stream::{HEADERS, Probe, Proof, Stream, lane_of};
 use crate::guests::forward::{Meter, Passed};
 use crate::testbed::drops;
+use crate::traffic::Counted;
 use crate::trial::validity::{self, Stopped};
 
 /// The most buffers that a turn takes from a ring, and the most packets that a turn puts into a
@@ -90,6 +92,8 @@ pub(in crate::experiments) struct Guests {
     source: Arc<dyn Source>,
     stop: Arc<AtomicBool>,
     times: [u64; 2],
+    /// Packets of each guest that end the measurement in place of its time, if they do.
+    counted: Option<Counted>,
     phase: Phase,
     since: u64,
     /// The time of the last probe, and what has reached each guest.
@@ -185,15 +189,17 @@ impl Side {
 }
 
 impl Guests {
-    /// Makes guests that warm up and are measured for these times, or until `stop` is set.
+    /// Makes guests that warm up and are measured as the settings say. At most this many bytes of
+    /// payload are under way in one direction.
     pub(in crate::experiments) fn new(
         sides: [Side; 2],
         most: u64,
         source: Arc<dyn Source>,
-        times: [Duration; 2],
-        stop: Arc<AtomicBool>,
+        settings: &Settings,
     ) -> Guests {
-        let times = times.map(in_cycles);
+        let times = [settings.warm_up, settings.time].map(in_cycles);
+        let stop = Arc::clone(&settings.stop);
+        let counted = settings.counted;
         let phase = Phase::WarmUp;
         let since = cycles();
         let last = [u64::MAX; 2];
@@ -207,6 +213,7 @@ impl Guests {
             source,
             stop,
             times,
+            counted,
             phase,
             since,
             probed,
@@ -268,8 +275,9 @@ impl Guests {
             self.is_last_sent = are_sent && probe == Probe::Last;
             self.probed = now;
         }
-        let is_late = now.saturating_sub(self.since) >= in_cycles(PATIENCE);
-        validity::through(is_late, PATIENCE, || drops(&*self.source)).demand()?;
+        let patience = self.patience();
+        let is_late = now.saturating_sub(self.since) >= in_cycles(patience);
+        validity::through(is_late, patience, || drops(&*self.source)).demand()?;
         Ok(moved)
     }
 
@@ -286,7 +294,7 @@ impl Guests {
                 self.window.passed = self.passed();
                 (self.phase, self.since) = (Phase::Measure, cycles());
             }
-            Phase::Measure if passed >= self.times[1] || self.is_stopped() => {
+            Phase::Measure if self.is_measured(passed) || self.is_stopped() => {
                 let secs = seconds(passed);
                 (self.window.secs, self.window.validity) = (secs, validity::whole(secs, seconds(self.times[1])));
                 self.window.got = [0, 1].map(|at| self.sides[at].got.since(self.window.got[at]));
@@ -303,13 +311,24 @@ impl Guests {
                 if sent == got && (0..2).all(|at| sent[at] >= self.last[at]) {
                     self.phase = Phase::Over;
                 } else {
-                    let is_late = passed > in_cycles(PATIENCE);
+                    let is_late = passed > in_cycles(self.patience());
                     validity::arrived(is_late, sent, got, || drops(&*self.source)).demand()?;
                 }
             }
             _ => {}
         }
         Ok(self.phase != before)
+    }
+
+    /// Returns whether the measurement ends after this time.
+    fn is_measured(&self, passed: u64) -> bool {
+        let Some(counted) = self.counted else { return passed >= self.times[1] };
+        let came = [0, 1].map(|at| self.sides[at].got.since(self.window.got[at]).packets);
+        came.iter().all(|&packets| packets >= counted.packets) || passed >= in_cycles(counted.patience)
+    }
+
+    fn patience(&self) -> Duration {
+        self.counted.map_or(PATIENCE, |counted| counted.patience)
     }
 
     fn is_stopped(&self) -> bool {

@@ -11,9 +11,10 @@ mod stream;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use straightline_graph::Clock;
 use straightline_graph::clock::hertz;
 use straightline_guest::endpoints::{EventLoop, PortOptions, VhostPort};
 use straightline_packet::Level;
@@ -242,18 +243,27 @@ fn connect(load: Workload, who: OffloadCase, sockets: &[PathBuf]) -> anyhow::Res
 
 fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dyn Source>) -> anyhow::Result<Measured> {
     // Packets sent before the link is up may be dropped.
-    let end = Instant::now() + PATIENCE;
-    while source.ports().ports.iter().any(|port| port.link == Link::Down) {
-        ensure!(Instant::now() < end && !settings.is_stopped(), "the switch's links do not come up");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    links_are_up(settings, &Clock::real(), || source.ports().ports.iter().all(|port| port.link != Link::Down))?;
     let most = u64::try_from(stream::window(load)?)?;
-    let mut guests = Guests::new(sides, most, source, [settings.warm_up, settings.time], Arc::clone(&settings.stop));
+    let mut guests = Guests::new(sides, most, source, settings);
     EventLoop { cpu: Some(settings.cpus[0]), ..EventLoop::default() }.run(&mut [&mut guests]).1?;
     let (window, checked) = guests.end()?;
     let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's counters were not read") };
     let measured = metrics(&window, before, after, checked)?;
     Ok(Measured { validity: window.validity, ..measured })
+}
+
+/// Waits until this is so: the switch's links are up.
+///
+/// # Errors
+/// It is not so in time, or the run is stopped.
+pub(super) fn links_are_up(settings: &Settings, clock: &Clock, mut are_up: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let end = clock.now() + settings.counted.map_or(PATIENCE, |counted| counted.patience);
+    while !are_up() {
+        ensure!(clock.now() < end && !settings.is_stopped(), "the switch's links do not come up");
+        clock.sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> anyhow::Result<Measured> {
@@ -283,8 +293,9 @@ fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{counted, labels, names, settings};
+    use super::super::tests::{by_packets, labels, names, settings};
     use super::*;
+    use crate::traffic::Counted;
 
     #[test]
     fn cells_and_variants() {
@@ -305,20 +316,69 @@ mod tests {
     /// Each set makes the sums that the other guest expects, of frames and of large packets.
     #[test]
     fn each_set_makes_the_same_sums() {
-        let Ok(settings) = Settings::new(true) else { return };
-        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(20), ..settings };
+        let settings = by_packets();
         let by_set = plan(&settings, false).cells.into_iter().filter(|cell| cell.axes.contains_key("work"));
         for cell in by_set {
             for variant in &cell.variants {
-                let measured = counted(|| variant.measure(&settings));
+                let measured = variant.measure(&settings).expect("a trial");
                 assert!(measured.metrics["checked_packets"] > 0.0, "{} {}", cell.label(), variant.name);
             }
         }
     }
 
+    /// Time passes only by the pauses of the wait, each of which the test ends.
+    #[test]
+    fn links_that_do_not_come_up_are_said() {
+        let clock = Clock::moved();
+        let waits = |settings: &Settings, up_at: Duration| {
+            let began = clock.now();
+            let result = std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| links_are_up(settings, &clock, || clock.since(began) >= up_at));
+                while !waiting.is_finished() {
+                    clock.advance(Duration::from_millis(1));
+                }
+                waiting.join().expect("no panic")
+            });
+            (result.map_err(|why| why.to_string()), clock.since(began))
+        };
+        let settings = settings();
+        let said = Err("the switch's links do not come up".to_owned());
+        assert_eq!(waits(&settings, Duration::from_millis(5)).0, Ok(()));
+        let (late, waited) = waits(&settings, Duration::MAX);
+        assert_eq!((late, waited >= PATIENCE), (said.clone(), true));
+        // The clock stands still, so only the stop ends this one.
+        settings.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(links_are_up(&settings, &clock, || false).map_err(|why| why.to_string()), said);
+    }
+
+    #[test]
+    fn what_a_stop_interrupts_has_the_figures_until_then() {
+        // Only the stop can end this trial.
+        let counted = Some(Counted { packets: u64::MAX, patience: straightline_testing::PATIENCE });
+        let settings = Settings { time: Duration::from_secs(3600), counted, ..by_packets() };
+        let folder = tempfile::tempdir().expect("a folder");
+        let sockets = sockets(folder.path());
+        let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2])).expect("a switch");
+        let source = switch.source();
+        let measured = std::thread::scope(|scope| {
+            let sides = connect(Workload::Frames, OffloadCase::Switch, &sockets).expect("two guests");
+            let trial = scope.spawn(|| measure(&settings, Workload::Frames, sides, switch.source()));
+            // More than are under way: some of them have been received.
+            let passed = || source.runtime().nodes.iter().map(|node| node.packets).max().unwrap_or(0);
+            straightline_testing::wait_until("packets pass", || trial.is_finished() || passed() > 20_000);
+            settings.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            trial.join().expect("no panic")
+        });
+        switch.stop();
+        let measured = measured.expect("values so far");
+        let why = measured.validity.reason().expect("it is not whole");
+        assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
+        assert!(measured.metrics["gbit_per_s"] > 0.0 && measured.metrics["checked_packets"] > 0.0, "{measured:?}");
+    }
+
     #[test]
     fn packets_that_are_not_what_they_should_be_do_not_count() {
-        let settings = Settings::new(true).unwrap_or(Settings { cpus: [0, 0], ..settings() });
+        let settings = by_packets();
         let folder = tempfile::tempdir().expect("a folder");
         let sockets = sockets(folder.path());
         let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2])).expect("a switch");

@@ -7,9 +7,9 @@
 mod report;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
+use straightline_graph::Clock;
 use straightline_graph::clock::hertz;
 use straightline_guest::endpoints::{Endpoint, EventLoop, PortOptions, VhostPort};
 use straightline_switch::Switch;
@@ -21,16 +21,13 @@ use super::settings::Settings;
 use super::{Cell, Plan, Variant};
 use crate::convert::float;
 use crate::guests::forward::{LINE_OVERHEAD, Wire};
-use crate::rounds::{Measured, Shown, Stop as _};
+use crate::rounds::{Measured, Shown};
 use crate::testbed::tunnel::{Encapsulation, Sockets, Testbed};
 use crate::testbed::{phases, spent};
 use crate::trial::validity;
 pub use report::{
     CostReport, LineReport, ManyCost, ManyReport, TunnelReport, many_reports, many_table, reports, table,
 };
-
-/// Time limit for a link to come up.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Name of the variant without tunnels.
 const PLAIN: &str = "plain";
@@ -201,18 +198,12 @@ fn measure(
     source: Arc<dyn Source>,
 ) -> anyhow::Result<Measured> {
     // The link of a tunnel is up once the wire passes packets.
-    let is_down = || {
-        let vhost_user = |name: &str| ["a", "b", "nic0", "nic1"].contains(&name);
-        source.ports().ports.iter().any(|port| port.link == Link::Down && vhost_user(&port.name))
-    };
-    let end = Instant::now() + PATIENCE;
-    while is_down() {
-        ensure!(Instant::now() < end && !settings.is_stopped(), "the switch's links do not come up");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let vhost_user = |name: &str| ["a", "b", "nic0", "nic1"].contains(&name);
+    offload::links_are_up(settings, &Clock::real(), || {
+        source.ports().ports.iter().all(|port| port.link != Link::Down || !vhost_user(&port.name))
+    })?;
     let most = u64::try_from(offload::window(traffic.load.workload())?)?;
-    let times = [settings.warm_up, settings.time];
-    let mut guests = Guests::new(sides, most, source, times, Arc::clone(&settings.stop)).over_wire(wire.meter());
+    let mut guests = Guests::new(sides, most, source, settings).over_wire(wire.meter());
     let endpoints: &mut [&mut dyn Endpoint] = &mut [&mut guests, &mut wire];
     EventLoop { cpu: Some(settings.cpus[0]), ..EventLoop::default() }.run(endpoints).1?;
     let (window, checked) = guests.end()?;

@@ -148,9 +148,15 @@ impl Frames {
     /// Returns the number of frames that have not returned. Each frame was sent once, and `probes`
     /// of them once more. More duplicates are an error.
     pub(super) fn lost(&self, found: &Found, probes: usize) -> anyhow::Result<usize> {
-        let different = found.numbers.iter().filter(|&&n| n).count();
+        let missing = self.missing(found);
+        let different = self.lens.len() - missing;
         validity::returned_once((found.packets - different).saturating_sub(probes)).demand()?;
-        Ok(self.lens.len() - different)
+        Ok(missing)
+    }
+
+    /// Returns the number of frames that have not returned so far.
+    pub(super) fn missing(&self, found: &Found) -> usize {
+        self.lens.len() - found.numbers.iter().filter(|&&n| n).count()
     }
 }
 

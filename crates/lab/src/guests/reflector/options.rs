@@ -11,7 +11,7 @@ use straightline_guest::endpoints::PortOptions;
 
 use super::frames;
 use crate::guests::touch::Touch;
-use crate::traffic::Sizes;
+use crate::traffic::{Counted, Sizes};
 
 /// The load that the guest generates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +88,8 @@ pub struct ReflectorOptions {
     pub warm_up: Duration,
     /// Measured time.
     pub time: Duration,
+    /// The packets that end the measurement in place of its time, if they do.
+    pub counted: Option<Counted>,
 }
 
 impl ReflectorOptions {
@@ -111,6 +113,7 @@ impl ReflectorOptions {
             verify: true,
             warm_up: Duration::from_secs(1),
             time: Duration::from_secs(2),
+            counted: None,
         }
     }
 

@@ -1,11 +1,12 @@
 //! A trial of the reflector: its phases. Each phase is a run of the event loop.
 
+use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use straightline_guest::endpoints::{Connection, Endpoint, EventLoop, Layout, LoopEnd, Memory, Pinned, Work};
-use straightline_report::results::NotValid;
+use straightline_guest::endpoints::{Connection, Endpoint, EventLoop, Layout, LoopEnd, Memory, Pinned, Round, Work};
+use straightline_report::results::{NotValid, Validity};
 use straightline_virtio::ring::{Bursts, PackedBursts, SplitBursts};
 
 use super::frames::{Found, Frames};
@@ -148,7 +149,9 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
             port.start(memory)?;
         }
         self.begin()?;
-        self.go_on(options.warm_up, false)?;
+        if options.counted.is_none() {
+            self.go_on(options.warm_up, false)?;
+        }
         at_edge()?;
         let counters = self.guest.received;
         let start = Instant::now();
@@ -186,7 +189,8 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
     fn begin(&mut self) -> anyhow::Result<()> {
         let Trial { options, memory, guest, outgoing } = self;
         let mut next = Instant::now();
-        let events = EventLoop { deadline: next.checked_add(options.ports.patience), ..events(options) };
+        let patience = options.counted.map_or(options.ports.patience, |counted| counted.patience);
+        let events = EventLoop { deadline: next.checked_add(patience), ..events(options) };
         let (_, ended) = events.run_with(&mut [&mut *guest], |guests, round| {
             if guests[0].silent_ports(options.load).next().is_none() {
                 return Ok(ControlFlow::Break(()));
@@ -200,7 +204,7 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
         match ended? {
             LoopEnd::Over => {}
             LoopEnd::Stopped => bail!(Stopped),
-            LoopEnd::Deadline => bail!(nothing_comes(options, guest)),
+            LoopEnd::Deadline => bail!(nothing_comes(options, patience, guest)),
         }
         for (at, ring) in guest.transmit.iter_mut().enumerate() {
             guest.sent[at] += wide(ring.fill(outgoing.waiting[at].drain(..)));
@@ -208,27 +212,52 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
         Ok(())
     }
 
-    /// Runs for this time. If the run may end early, it also ends at a stop.
+    /// Runs for this time, or until the packets have come that end the measurement. If the run may end
+    /// early, it also ends at a stop.
     fn go_on(&mut self, time: Duration, may_end_early: bool) -> anyhow::Result<Work> {
         let start = Instant::now();
-        let load = self.options.load;
-        let mut heard = [(0, start); 2];
-        let silence = validity::silence(time);
-        let events = EventLoop { deadline: start.checked_add(time), ..events(self.options) };
+        let options = self.options;
+        let before = self.guest.received;
+        let silence = options.counted.map_or_else(|| validity::silence(time), |counted| counted.patience);
+        let mut silent = [0, 1].map(|_| Silence::new(start, silence));
+        let deadline = if options.counted.is_some() { None } else { start.checked_add(time) };
+        let events = EventLoop { deadline, ..events(options) };
         let (work, ended) = events.run_with(&mut [&mut self.guest], |guests, round| {
-            for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| load.comes_by(at)) {
-                let received = guests[0].received[at].packets;
-                if *packets != received {
-                    (*packets, *since) = (received, round.ended);
-                } else {
-                    let silent_for = round.began.saturating_duration_since(*since);
-                    validity::silent(guests[0].ports[at].socket.display(), silent_for, silence).demand()?;
-                }
+            let guest = &*guests[0];
+            let mut is_enough = options.counted.is_some();
+            for at in (0..2).filter(|&at| options.load.comes_by(at)) {
+                let received = guest.received[at].packets;
+                silent[at].judge(received, round, guest.ports[at].socket.display()).demand()?;
+                let came = received - before[at].packets;
+                is_enough &= options.counted.is_some_and(|counted| came >= counted.packets);
             }
-            Ok(ControlFlow::Continue(()))
+            Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         });
         ensure!(ended? != LoopEnd::Stopped || may_end_early, Stopped);
         Ok(work.first().copied().unwrap_or_default())
+    }
+}
+
+/// The time for which nothing has come from a backend.
+struct Silence {
+    received: u64,
+    since: Instant,
+    limit: Duration,
+}
+
+impl Silence {
+    fn new(start: Instant, limit: Duration) -> Silence {
+        Silence { received: 0, since: start, limit }
+    }
+
+    /// Judges a backend after a round of turns, by the number of packets from it so far. Time for which
+    /// this thread was descheduled is no silence: its next turns find what has come meanwhile.
+    fn judge(&mut self, received: u64, round: Round, socket: impl Display) -> Validity {
+        if self.received != received {
+            (self.received, self.since) = (received, round.ended);
+            return Validity::Valid;
+        }
+        validity::silent(socket, round.began.saturating_duration_since(self.since), self.limit)
     }
 }
 
@@ -286,11 +315,28 @@ impl<R: Bursts + Send, A: Accesses, const FLOOD: bool> Drain<'_, R, A, FLOOD> {
             if packets != drains[0].lines.packets {
                 (packets, heard) = (drains[0].lines.packets, round.ended);
             }
-            let is_quiet = round.began.saturating_duration_since(heard) >= QUIET;
+            let quiet = drains[0].quiet();
+            let is_quiet = round.began.saturating_duration_since(heard) >= quiet;
             Ok(if is_quiet { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         });
         ended?;
         Ok((self.found, self.lines))
+    }
+
+    /// Returns the time without packets after which no more are expected. Where packets end the
+    /// measurement, each packet of a loop is waited for.
+    fn quiet(&self) -> Duration {
+        let Drain { options, guest, frames, found, lines, .. } = self;
+        let Some(counted) = options.counted else { return QUIET };
+        let received: u64 = guest.received.iter().map(|count| count.packets).sum();
+        let is_over = if FLOOD { lines.packets > 0 } else { received >= guest.sent.iter().sum() };
+        let is_missing = !FLOOD && options.verify && frames.missing(found) > 0;
+        match (is_over, is_missing) {
+            (true, _) => Duration::ZERO,
+            (false, true) => counted.patience,
+            // A probe that the switch has dropped at its start is still counted.
+            (false, false) => QUIET,
+        }
     }
 }
 
@@ -322,9 +368,37 @@ fn events(options: &ReflectorOptions) -> EventLoop<'_> {
 
 fn nothing_comes<R: Bursts, A: Accesses, const FLOOD: bool>(
     options: &ReflectorOptions,
+    patience: Duration,
     guest: &ReflectorGuest<R, A, FLOOD>,
 ) -> NotValid {
     let silent = guest.silent_ports(options.load);
     let sockets: Vec<_> = silent.map(|at| guest.ports[at].socket.display().to_string()).collect();
-    validity::nothing_comes(&sockets, options.ports.patience, &options.sizes)
+    validity::nothing_comes(&sockets, patience, &options.sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A backend is silent after its limit, however long this thread was away before.
+    #[test]
+    fn silence_is_judged_by_the_time_in_which_packets_were_looked_for() {
+        let start = Instant::now();
+        let millis = Duration::from_millis;
+        let round = |began, ended| Round { began: start + millis(began), ended: start + millis(ended) };
+        let limit = millis(100);
+        let mut silence = Silence::new(start, limit);
+        let mut judge = |received, began, ended| silence.judge(received, round(began, ended), "/a");
+        assert_eq!(judge(5, 0, 10), Validity::Valid);
+        // The limit itself is kept: 100 ms after the end of the round in which packets came.
+        assert_eq!(judge(5, 110, 111), Validity::Valid);
+        // This round took two seconds, since the thread was descheduled. What came meanwhile is found.
+        assert_eq!(judge(6, 110, 2110), Validity::Valid);
+        assert_eq!(judge(6, 2110, 4110), Validity::Valid);
+        let silent = judge(6, 2211, 4110);
+        assert!(silent.is_spoilt_by_backend(), "{silent:?}");
+        assert_eq!(silent.reason(), Some("nothing has come from /a for 100 ms"));
+        // A packet ends the silence.
+        assert_eq!(judge(7, 5000, 5001), Validity::Valid);
+    }
 }

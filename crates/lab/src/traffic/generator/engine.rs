@@ -16,6 +16,7 @@ use super::source::Source;
 use super::spec::StreamSpec;
 use super::template;
 use crate::convert::seconds;
+use crate::traffic::Counted;
 
 /// The most packets that a turn takes from a port and puts into a port. With more, later packets of
 /// the turn would get a time that is too early.
@@ -43,6 +44,9 @@ pub struct Timing {
     pub quiet: Duration,
     /// Time limit for this wait.
     pub drain: Duration,
+    /// The packets that end the measurement in place of its time, if they do. At a rate, the trial then
+    /// ends when all of them have come.
+    pub counted: Option<Counted>,
 }
 
 /// The load of a trial.
@@ -150,9 +154,13 @@ enum Phase {
 struct Plan {
     warm_up: u64,
     time: u64,
+    /// The longest time of the measurement: its planned time, unless packets end it.
+    most: u64,
     quiet: u64,
     drain: u64,
     patience: Patience,
+    /// Packets of each stream that end the measurement; `None` if its time does.
+    counted: Option<u64>,
     /// Cycles between two packets of a port.
     interval: Option<f64>,
     burst: u32,
@@ -238,11 +246,15 @@ impl<P: TestPort> Generator<P> {
         let tail = (timing.time / TAIL).clamp(LEAST_TAIL, CATCH_UP);
         #[expect(clippy::cast_precision_loss, reason = "there are few ports")]
         let senders = self.sides.iter().filter(|side| !side.sources.is_empty()).count() as f64;
+        // At maximum rate a switch may drop packets. Only those of a rate are waited for.
+        let quiet = timing.counted.filter(|_| load.rate != Rate::Max).map_or(timing.quiet, |counted| counted.patience);
         self.plan = Plan {
             warm_up: cycles(timing.warm_up, hertz),
             time: cycles(timing.time, hertz),
-            quiet: cycles(timing.quiet, hertz),
-            drain: cycles(timing.drain, hertz),
+            most: cycles(timing.counted.map_or(timing.time, |counted| counted.patience), hertz),
+            quiet: cycles(quiet, hertz),
+            drain: cycles(timing.counted.map_or(timing.drain, |counted| counted.patience), hertz),
+            counted: timing.counted.map(|counted| counted.packets),
             patience: Patience { bound: cycles(CATCH_UP, hertz), tail: cycles(tail, hertz) },
             interval: load.rate.pps(self.mean_len()).map(|pps| hertz * senders / pps),
             burst: load.burst,
@@ -315,9 +327,12 @@ impl<P: TestPort> Generator<P> {
                 self.drops_before = self.drops();
                 self.checker.begin(self.sent.iter().copied());
                 self.window = Window { since: now, arrived: self.checker.arrived, ..Window::default() };
-                self.pace(now, self.plan.time);
+                self.pace(now, self.plan.most);
             }
-            Phase::Measure if passed >= self.plan.time && self.sides.iter_mut().all(|side| side.is_over(now)) => {
+            Phase::Measure => {
+                if !self.is_measured(now, passed) {
+                    return Ok(());
+                }
                 self.phase = Phase::Drain;
                 let arrived = self.arrived();
                 let pace_counters = self.pace_counters();
@@ -327,7 +342,7 @@ impl<P: TestPort> Generator<P> {
             Phase::Drain => {
                 let is_late = passed >= self.plan.drain;
                 let is_quiet = now.saturating_sub(self.heard) >= self.plan.quiet;
-                let is_complete = self.checker.complete(self.sent.iter().copied());
+                let is_complete = self.is_complete();
                 // A backend on a busy machine may only pause. Packets that it has not taken yet are
                 // not lost.
                 let is_sending = (is_late || is_quiet) && !is_complete && self.is_sending()?;
@@ -342,11 +357,33 @@ impl<P: TestPort> Generator<P> {
         Ok(())
     }
 
+    /// Returns whether the measurement ends: all that was due by its time was sent or given up, or
+    /// the packets have come that end it.
+    fn is_measured(&mut self, now: u64, passed: u64) -> bool {
+        if let Some(packets) = self.plan.counted {
+            let came = self.checker.counters(self.sent.iter().copied()).iter().all(|stream| stream.received >= packets);
+            return came || self.checker.foreign >= packets || passed >= self.plan.most;
+        }
+        passed >= self.plan.time && self.sides.iter_mut().all(|side| side.is_over(now))
+    }
+
+    /// Returns whether no packet is missing. Where packets end the measurement, one that came with
+    /// another tag is not missing either.
+    fn is_complete(&self) -> bool {
+        let is_complete = self.checker.complete(self.sent.iter().copied());
+        if is_complete || self.plan.counted.is_none() {
+            return is_complete;
+        }
+        let streams = self.checker.counters(self.sent.iter().copied());
+        let total = streams.into_iter().fold(StreamCounters::default(), StreamCounters::and);
+        total.received + self.checker.foreign >= total.sent
+    }
+
     /// Waits once more for missing packets, because another endpoint still has packets to send.
     /// Returns false if there is no time left to wait.
     pub(crate) fn wait_on(&mut self, now: u64) -> bool {
         let is_late = now.saturating_sub(self.window.since) >= self.plan.drain;
-        if self.phase == Phase::Over && !is_late && !self.checker.complete(self.sent.iter().copied()) {
+        if self.phase == Phase::Over && !is_late && !self.is_complete() {
             (self.phase, self.heard) = (Phase::Drain, now);
         }
         !self.is_over()

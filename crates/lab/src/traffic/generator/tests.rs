@@ -181,6 +181,7 @@ const TIMING: Timing = Timing {
     time: Duration::from_millis(1),
     quiet: Duration::from_micros(100),
     drain: Duration::from_millis(10),
+    counted: None,
 };
 
 /// Runs a trial in turns of a microsecond, from the start to the end.

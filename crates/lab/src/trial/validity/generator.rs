@@ -4,6 +4,7 @@ use straightline_report::results::Validity;
 
 use super::corrupted;
 use crate::convert::float;
+use crate::traffic::Counted;
 use crate::traffic::generator::{Load, Measured, Rate, StreamCounters};
 
 /// The allowed difference between planned and actual values, as a fraction.
@@ -37,6 +38,19 @@ pub(crate) fn measured(measured: &Measured, load: Load, mean_len: f64) -> Validi
         .or_else(|| corrupted(float(measured.total().corrupt)))
         .or_else(|| untimely(measured, load, mean_len).map_or(Validity::Valid, Validity::SpoiltByLoad))
         .or_else(slow)
+}
+
+/// Returns the validity of a finished trial that packets have ended. None of its rules depends on time.
+pub(crate) fn came(measured: &Measured, counted: Counted, mean_len: f64) -> Validity {
+    let least = measured.streams.iter().map(|stream| stream.received).min().unwrap_or(0);
+    let few = || {
+        let Counted { packets, patience } = counted;
+        let secs = patience.as_secs();
+        (least < packets).then(|| format!("{least} of {packets} packets of a stream have returned within {secs} s"))
+    };
+    by_backend(failed(measured, mean_len))
+        .or_else(|| corrupted(float(measured.total().corrupt)))
+        .or_else(|| by_backend(few()))
 }
 
 fn by_backend(why: Option<String>) -> Validity {

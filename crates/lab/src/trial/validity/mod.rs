@@ -14,7 +14,7 @@ mod guests;
 mod search;
 
 pub(super) use generator::TOLERANCE;
-pub(crate) use generator::{beyond, measured};
+pub(crate) use generator::{beyond, came, measured};
 pub(crate) use guests::{
     addresses, arrived, balance, checks_done, counted, lengths, line_used, no_faults, nothing_comes, returned,
     returned_once, same_packet, silence, silent, through, traced, wire_packets,

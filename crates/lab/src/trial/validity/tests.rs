@@ -3,8 +3,8 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::*;
-use crate::traffic::Sizes;
 use crate::traffic::generator::{Load, Measured, Rate, StreamCounters};
+use crate::traffic::{Counted, Sizes};
 
 const LOAD: Load = Load { rate: Rate::Pps(1e6), burst: 32 };
 
@@ -20,6 +20,13 @@ fn good() -> Measured {
         ..Measured::default()
     }
 }
+
+/// The packets of [`good`], from a generator that was descheduled for a second.
+fn late() -> Measured {
+    Measured { seconds: [1.0, 2.0], missed: 500_000, ..good() }
+}
+
+const COUNTED: Counted = Counted { packets: 1_000_000, patience: Duration::from_secs(9) };
 
 fn judged(change: impl FnOnce(&mut Measured)) -> Validity {
     let mut measured = good();
@@ -70,6 +77,10 @@ fn each_rule_has_its_word_and_its_reason() {
         (judged(|m| (m.streams[0].received, m.missed) = (0, 1001)), (backend, "nothing has returned")),
         (judged(|m| (m.streams[0].corrupt, m.missed) = (1, 1001)), (backend, "other bytes")),
         (judged(|m| (m.still_coming, m.missed) = (true, 1001)), (load, "1001 of 1000000")),
+        // A trial that packets have ended.
+        (came(&good(), COUNTED, 64.0), VALID),
+        (came(&late(), COUNTED, 64.0), VALID),
+        (came(&good(), Counted { packets: 1_000_001, ..COUNTED }, 64.0), (backend, "1000000 of 1000001 packets")),
         (corrupted(0.0), VALID),
         (corrupted(2.0), (backend, "2 of the checked packets")),
         // Stops.

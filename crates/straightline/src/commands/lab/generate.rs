@@ -123,7 +123,8 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     ports.iter().filter_map(AnyPort::description).for_each(|port| output::message("note", &port));
     let limit_mpps = trial::limit(streams.clone(), args.check_every, args.cpu)?;
     let mut generator = Generator::new(ports.into_iter().zip(sides()).collect(), args.check_every)?;
-    let plan = Plan { burst: args.burst, warm_up: args.warm_up, cpu: args.cpu, limit_mpps: Some(limit_mpps) };
+    let plan =
+        Plan { burst: args.burst, warm_up: args.warm_up, cpu: args.cpu, limit_mpps: Some(limit_mpps), counted: None };
     let outcome = trial::run_until(Some(&interrupted), &mut generator, &mut [], &plan, (args.rate, args.secs));
     if args.json {
         let sample = Sample { scenario: "generate".to_owned(), round: 1, ..outcome.sample() };
