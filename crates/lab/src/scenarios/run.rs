@@ -22,10 +22,20 @@ pub fn run(options: &TestbedOptions, watch: &mut dyn Watch, keep: &mut Keep<'_>)
     options.check()?;
     let testbeds: anyhow::Result<_> =
         options.cells().map(|(layout, sizes)| Testbed::new(options, layout, sizes)).collect();
-    let mut scenario = Scenario { options, testbeds: testbeds?, tasks: Task::all(&options.loads) };
-    let mut outcome = rounds::run(&mut scenario, options.rounds, watch, keep)?;
+    let mut outcome = run_on(options, testbeds?, watch, keep)?;
     outcome.notes.splice(0..0, options.warning()?);
     Ok(outcome)
+}
+
+/// Measures everything as [`run`] does, on these testbeds.
+pub(super) fn run_on(
+    options: &TestbedOptions,
+    testbeds: Vec<Testbed<'_>>,
+    watch: &mut dyn Watch,
+    keep: &mut Keep<'_>,
+) -> anyhow::Result<Outcome> {
+    let mut scenario = Scenario { options, testbeds, tasks: Task::all(&options.loads) };
+    rounds::run(&mut scenario, options.rounds, watch, keep)
 }
 
 /// A scenario: its cells, and its tasks in each cell.

@@ -1,20 +1,27 @@
-//! Tests of scenarios through our switches, and with faulty backends. The number of packets sent in
-//! a time depends on the machine. The tests check what happens to the packets.
+//! Tests of scenarios: their plans, searches and judgements with a switch that is made up, and packets
+//! through our switches. No result depends on time: a measurement ends by packets, or by an event.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use straightline_graph::Clock;
 use straightline_guest::endpoints::{Interface, Layout};
-use straightline_report::results::Sample;
+use straightline_report::results::{Sample, Validity};
 use straightline_switch::Switch;
+use straightline_testing::{PATIENCE, wait_until};
+use straightline_virtio::features::VIRTIO_F_VERSION_1;
 
+use super::run::run_on;
 use super::*;
 use crate::machine::usable_cpus;
 use crate::rounds::{Outcome, Record};
-use crate::testbed::{Loads, Scenario, TestbedOptions, patched};
+use crate::testbed::{Loads, MadeTrial, Scenario, Testbed, TestbedOptions, TrialMaker, TrialResult, patched};
+use crate::traffic::Counted;
 use crate::traffic::generator::Rate;
 use crate::trial::{Step, Watch};
 
@@ -31,12 +38,13 @@ impl Watch for Silent {
     fn is_invalid(&mut self, _: &Step, _: &str) {}
 }
 
-/// Options for few packets in a short time.
+/// Options for few packets, whatever time they take.
 fn options(scenario: Scenario) -> TestbedOptions {
     let cpus = usable_cpus().expect("CPUs");
     TestbedOptions {
         loads: Loads { rate: Some(Rate::Pps(5000.0)), ..Loads::default() },
-        time: Duration::from_millis(200),
+        warm_up: Some(Duration::ZERO),
+        counted: Some(Counted { packets: 300, patience: PATIENCE }),
         // On a machine with one CPU, all threads share it, and are slow.
         cpu: cpus.first().copied(),
         switch_cpu: cpus.last().copied(),
@@ -91,14 +99,14 @@ fn packets_come_as_they_were_sent_in_each_cell() {
             Ok(())
         });
         let outcome = outcome.expect("what can be");
-        assert_eq!((outcome.planned, outcome.made, outcome.valid + outcome.invalid), (8, 8, 8), "{samples:?}");
+        assert_eq!(counts(&outcome), [8, 8, 8, 0], "{samples:?}");
         let order: Vec<_> =
             samples.iter().map(|s| (s.round, s.cell["ring"].as_str(), s.cell["size"].as_str())).collect();
         let round = |n| [(n, "split", "64"), (n, "split", "imix"), (n, "packed", "64"), (n, "packed", "imix")];
         assert_eq!(order, [round(1), round(2)].concat());
         for sample in &samples {
             let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or(-1.0);
-            assert!(metric("sent") > 0.0 && metric("lost") < metric("sent"), "{sample:?}");
+            assert!(metric("sent") >= 600.0 && metric("lost") == 0.0, "{sample:?}");
             assert!(metric("corrupt") == 0.0 && metric("duplicates") == 0.0 && metric("foreign") == 0.0, "{sample:?}");
             assert!(metric("generator_limit_mpps") > 0.0 && metric("switch_cycles_per_packet") > 0.0, "{sample:?}");
             assert_eq!(metric("guest_cycles_per_packet") > 0.0, scenario == Scenario::Pvp, "{sample:?}");
@@ -120,13 +128,14 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
     options.backends = sockets;
     options.rounds = 2;
     // Only the end of the backend can end the trial.
+    options.counted = None;
     options.time = Duration::from_secs(3600);
     let (outcome, samples) = std::thread::scope(|scope| {
         let samples = scope.spawn(|| samples(&options));
-        while switch.source().runtime().nodes.iter().all(|node| node.packets < 100) {
+        wait_until("packets come", || {
             assert!(!samples.is_finished(), "it ended before anything came");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            switch.source().runtime().nodes.iter().any(|node| node.packets >= 100)
+        });
         switch.stop();
         samples.join().expect("it does not panic")
     });
@@ -173,22 +182,7 @@ fn a_backend_that_refuses_a_feature_does_not_stop_other_cells() {
     assert_eq!((outcome.planned, outcome.made), (2, 2));
     let why = samples[0].validity.reason().expect("refused");
     assert!(why.contains("leave out --ring packed") && !samples[0].metrics.contains_key("sent"), "{why}");
-    assert!(samples[1].metrics["sent"] > 0.0, "{samples:?}");
-}
-
-#[test]
-fn a_stop_ends_it_with_what_there_is() {
-    let mut options = options(Scenario::Vm2Vm);
-    options.rounds = 1000;
-    let mut kept = 0;
-    let outcome = run(&options, &mut Silent::default(), &mut |record| {
-        kept += usize::from(matches!(record, Record::Sample(_)));
-        options.stop.store(kept == 2, Ordering::Relaxed);
-        Ok(())
-    });
-    let outcome = outcome.expect("no error");
-    assert!(outcome.is_cut_short());
-    assert_eq!((kept, outcome.made <= 2), (2, true));
+    assert!(samples[1].is_valid() && samples[1].metrics["sent"] >= 600.0, "{samples:?}");
 }
 
 #[test]
@@ -199,8 +193,8 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
     let switch = Switch::start(&patched(options.switch_cpu.expect("a CPU"), &sockets)).expect("a switch");
     options.backends = sockets;
     options.ports.queue_size = 256;
-    options.warm_up = Some(Duration::ZERO);
     // Only the stop can end the trial.
+    options.counted = None;
     options.time = Duration::from_secs(3600);
     let soak = Loads { soak: Some(options.time), ..options.loads.clone() };
     for loads in [Loads { max: true, ..Loads::default() }, soak] {
@@ -211,10 +205,10 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
         let (outcome, samples) = std::thread::scope(|scope| {
             let samples = scope.spawn(|| samples(&options));
             // More packets were sent than fit into the rings, so some have returned.
-            while passed() < before + 2500 {
+            wait_until("packets pass", || {
                 assert!(!samples.is_finished(), "it ended before anything came");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+                passed() >= before + 2500
+            });
             options.stop.store(true, Ordering::Relaxed);
             samples.join().expect("it does not panic")
         });
@@ -227,36 +221,6 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
         assert!(shown.contains(why) && shown.contains(" 0/1\n"), "{shown}");
     }
     switch.stop();
-}
-
-#[test]
-fn a_soak_that_is_not_carried_is_told_of() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let sockets = sockets(&folder);
-    let mut options = options(Scenario::PatchExternal);
-    let mut config = patched(options.switch_cpu.expect("a CPU"), &sockets);
-    // Every other packet is too long for the switch.
-    config.ports.iter_mut().for_each(|port| port.mtu = 1500);
-    options.sizes = vec!["64:1,2000:1".parse().expect("sizes")];
-    let switch = Switch::start(&config).expect("a switch");
-    options.backends = sockets;
-    options.loads.soak = Some(options.time);
-    let (outcome, samples, trials) = all(&options);
-    let drops = switch.source().drops().drops;
-    switch.stop();
-    assert_eq!((outcome.planned, outcome.made), (1, 1));
-    // However many packets were sent in the time, the long packets are lost, and no wrong packets
-    // come.
-    assert!(drops.iter().any(|drop| drop.reason == "too-big" && drop.count > 0), "{drops:?}");
-    let lengths: Vec<_> = trials.iter().map(|trial| (trial.metrics["gbit_per_s"], trial.metrics["mpps"])).collect();
-    assert!(lengths.iter().all(|(gbit, mpps)| (gbit * 1e3 / 8.0 - mpps * 64.0).abs() < 1e-6), "{lengths:?}");
-    // On a busy machine no trial may be valid.
-    match samples[0].carried {
-        Some(carried) => assert!(!carried && outcome.not_carried == 1, "{outcome:?}: {samples:?}"),
-        None => assert!(!samples[0].is_valid() && outcome.not_carried == 0, "{outcome:?}: {samples:?}"),
-    }
-    let is_told = outcome.notes.iter().any(|note| note.contains("soak 0.2 s: "));
-    assert_eq!(is_told, outcome.not_carried == 1, "{outcome:?}");
 }
 
 #[test]
@@ -277,37 +241,6 @@ fn a_soak_is_not_carried_where_a_backend_fails_and_not_where_the_generator_does(
             note.contains("4 trials were not valid because of a backend, the last one: ") && note.contains(says)
         };
         assert_eq!(outcome.notes.iter().any(is_noted), fails, "{outcome:?}");
-    }
-}
-
-#[test]
-fn a_search_finds_bounds_or_says_why_not() {
-    let mut options = options(Scenario::Vm2Vm);
-    options.time = Duration::from_millis(2);
-    options.loads = Loads { pdr: Some(0.5), latency: true, ..Loads::default() };
-    let (outcome, samples, trials) = all(&options);
-    assert_eq!((outcome.planned, outcome.made), (1, 1));
-    assert_eq!(samples[0].cell["load"], "pdr 50 %");
-    let counted = trials.iter().filter(|trial| trial.is_valid() && trial.metrics["sent"] > 0.0).count();
-    let counted = f64::from(u32::try_from(counted).expect("few"));
-    let places: Vec<_> = trials.iter().map(|trial| (trial.scenario.as_str(), trial.cell["load"].as_str())).collect();
-    // The search starts by measuring the maximum throughput, which needs more than a moment.
-    let max = places.iter().take_while(|(_, load)| *load == "max").count();
-    assert_eq!(max, 3, "{places:?}");
-    let is_rate = |load: &str| load == "max" || load.ends_with("pps");
-    assert!(places.iter().all(|(scenario, load)| *scenario == "vm2vm" && is_rate(load)), "{places:?}");
-    // On a busy machine no trial may be valid.
-    match samples[0].validity.reason() {
-        None => {
-            let values = ["duplicates", "corrupt"].map(|name| samples[0].metrics[name]);
-            assert!(samples[0].metrics["mpps"] > 0.0 && values == [0.0; 2], "{samples:?}");
-            assert!((1.0..=counted).contains(&samples[0].metrics["trials"]), "{counted}: {samples:?}");
-            let loads: Vec<_> = samples[1..].iter().map(|sample| sample.cell["load"].as_str()).collect();
-            assert_eq!(loads, ["latency 0 %", "latency 10 %", "latency 50 %", "latency 90 %"]);
-        }
-        // There may be no load that was too high; then latencies are measured at the greatest load
-        // tried.
-        Some(why) => assert!(why.contains("is too high") || samples.len() == 1, "{samples:?}"),
     }
 }
 
@@ -371,4 +304,236 @@ fn what_cannot_be_is_said_before_anything_begins() {
     let max =
         |o: &mut TestbedOptions| o.loads = Loads { rate: Some(Rate::Max), soak: Some(o.time), ..Loads::default() };
     assert!(refused(Vm2Vm, max).contains("1mpps"));
+}
+
+/// A switch that is made up. It forwards `most` packets a second, and drops all others. At maximum rate
+/// the generator offers it two million. The clock of the test moves by the time of each trial.
+struct FakeSwitch {
+    most: f64,
+    clock: Clock,
+    trials: Rc<RefCell<Vec<Rate>>>,
+    /// Changes the trial with this number, from 1.
+    change: Box<dyn Fn(usize, &mut TrialResult)>,
+}
+
+/// The most that the generator can send, and what it sends at maximum rate, in million packets a second.
+const LIMIT: f64 = 10.0;
+const OFFERED: f64 = 2.0;
+
+impl TrialMaker for FakeSwitch {
+    fn trial(&mut self, rate: Rate, time: Duration) -> MadeTrial {
+        self.clock.advance(time);
+        self.trials.borrow_mut().push(rate);
+        let seconds = time.as_secs_f64();
+        let offered = rate.pps(64.0).unwrap_or(OFFERED * 1e6);
+        let packets = |pps: f64| (pps * seconds).round();
+        let sent = packets(offered);
+        let lost = packets((offered - self.most).max(0.0));
+        let values = [
+            ("secs", seconds),
+            ("sent", sent),
+            ("lost", lost),
+            ("offered_mpps", offered / 1e6),
+            ("mpps", (sent - lost) / seconds / 1e6),
+            ("loss_ratio", lost / sent),
+            ("duplicates", 0.0),
+            ("corrupt", 0.0),
+            ("latency_p50_us", 7.0),
+        ];
+        let metrics = values.map(|(name, value)| (name.to_owned(), value)).into();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of packets")]
+        let [sent, lost] = [sent as u64, lost as u64];
+        let mut result = TrialResult { sample: Sample { metrics, ..Sample::default() }, sent, lost };
+        (self.change)(self.trials.borrow().len(), &mut result);
+        MadeTrial { result, features: Some([Some(VIRTIO_F_VERSION_1), None]), interfaces: Vec::new() }
+    }
+}
+
+/// The results of a run with a fake switch.
+struct FakeRun {
+    outcome: Outcome,
+    samples: Vec<Sample>,
+    /// The trials of searches and soaks that were kept.
+    kept: Vec<Sample>,
+    /// The rates of all trials.
+    rates: Vec<f64>,
+    /// The time that all trials took.
+    took: Duration,
+    features: Vec<String>,
+}
+
+fn fake_run(
+    options: &TestbedOptions,
+    most: f64,
+    change: impl Fn(usize, &mut TrialResult) + Clone + 'static,
+) -> FakeRun {
+    let clock = Clock::moved();
+    let began = clock.now();
+    let trials = Rc::new(RefCell::new(Vec::new()));
+    let testbed = |cell| {
+        let trials = Rc::clone(&trials);
+        let maker = FakeSwitch { most, clock: clock.clone(), trials, change: Box::new(change.clone()) };
+        Testbed::made_by(Box::new(maker), options, cell, LIMIT)
+    };
+    let mut samples = Vec::new();
+    let mut kept = Vec::new();
+    let mut features = Vec::new();
+    let outcome = run_on(options, options.cells().map(testbed).collect(), &mut Silent::default(), &mut |record| {
+        match record {
+            Record::Sample(sample) => samples.push(sample.clone()),
+            Record::Trial(trial) => kept.push(trial.clone()),
+            Record::Negotiated(whose, names) => features.push(format!("{whose}: {}", names.join(", "))),
+            Record::Peer(..) => panic!("nobody else takes part"),
+        }
+        Ok(())
+    });
+    let rates = trials.borrow().iter().map(|rate: &Rate| rate.pps(64.0).unwrap_or(f64::INFINITY)).collect();
+    FakeRun { outcome: outcome.expect("no error"), samples, kept, rates, took: clock.since(began), features }
+}
+
+/// Options of a run in seconds of a clock that a test moves.
+fn of_a_second(loads: Loads) -> TestbedOptions {
+    TestbedOptions { loads, ..TestbedOptions::new(Scenario::Vm2Vm) }
+}
+
+fn load(sample: &Sample) -> &str {
+    &sample.cell["load"]
+}
+
+#[test]
+fn cells_follow_one_another_in_each_round() {
+    let mut options = of_a_second(Loads { max: true, rate: Some(Rate::Pps(5000.0)), ..Loads::default() });
+    options.sizes = ["64", "imix"].map(|sizes| sizes.parse().expect("sizes")).to_vec();
+    options.layouts = vec![Layout::Split, Layout::Packed];
+    options.rounds = 2;
+    let FakeRun { outcome, samples, took, features, .. } = fake_run(&options, 1e6, |_, _| ());
+    assert_eq!(counts(&outcome), [16, 16, 16, 0]);
+    assert_eq!(took, Duration::from_secs(16));
+    let order: Vec<_> =
+        samples.iter().map(|s| (s.round, s.cell["ring"].as_str(), s.cell["size"].as_str(), load(s))).collect();
+    let cell = |n, ring, size| [(n, ring, size, "max"), (n, ring, size, "5kpps")];
+    let round =
+        |n| [cell(n, "split", "64"), cell(n, "split", "imix"), cell(n, "packed", "64"), cell(n, "packed", "imix")];
+    assert_eq!(order, [round(1), round(2)].concat().concat());
+    // Half of the offered two million are lost, and nothing of the five thousand.
+    let ratios: Vec<_> =
+        samples[..2].iter().map(|sample| (sample.metrics["mpps"], sample.metrics["loss_ratio"])).collect();
+    assert_eq!(ratios, [(1.0, 0.5), (0.005, 0.0)]);
+    assert!(samples.iter().all(|sample| (sample.metrics["generator_limit_mpps"] - LIMIT).abs() < 1e-9));
+    assert_eq!((features.len(), features[0].as_str()), (16, "split: version-1"));
+}
+
+#[test]
+fn a_stop_ends_it_with_what_there_is() {
+    let mut options = of_a_second(Loads { max: true, ..Loads::default() });
+    options.rounds = 1000;
+    let stop = options.stop.clone();
+    // The stop comes in the third trial, which has packets; or which has none.
+    for (mpps, kept) in [(0.5, 3), (0.0, 2)] {
+        options.stop.store(false, Ordering::Relaxed);
+        let stop = stop.clone();
+        let FakeRun { outcome, samples, rates, .. } = fake_run(&options, 1e6, move |number, result| {
+            if number == 3 {
+                stop.store(true, Ordering::Relaxed);
+                result.sample.metrics.insert("mpps".to_owned(), mpps);
+                result.sample.validity = Validity::Interrupted("interrupted, after 0.5 of 1.0 s".to_owned());
+            }
+        });
+        assert!(outcome.is_cut_short());
+        assert_eq!((counts(&outcome), samples.len(), rates.len()), ([1000, 2, 2, kept - 2], kept, 3));
+        assert!(samples[..2].iter().all(Sample::is_valid));
+        let shown = table(&samples);
+        assert!(shown.contains(&format!("2/{kept}")), "{shown}");
+    }
+}
+
+#[test]
+fn a_search_finds_bounds_or_says_why_not() {
+    let options = of_a_second(Loads { ndr: true, pdr: Some(0.005), latency: true, ..Loads::default() });
+    let FakeRun { outcome, samples, kept, rates, .. } = fake_run(&options, 1.2e6, |_, _| ());
+    assert_eq!(counts(&outcome), [1, 1, 6, 0], "{samples:?}");
+    let loads: Vec<_> = samples.iter().map(load).collect();
+    assert_eq!(loads, ["ndr", "pdr 0.5 %", "latency 0 %", "latency 10 %", "latency 50 %", "latency 90 %"]);
+    // The switch forwards 1.2 Mpps. Of 1.206 Mpps half a percent is lost. Bounds are half a percent apart.
+    for (sample, most) in samples.iter().zip([1.2, 1.2 / 0.995]) {
+        let [lower, upper] = ["lower_mpps", "upper_mpps"].map(|name| sample.metrics[name]);
+        assert!(lower <= most + 1e-6 && most <= upper + 1e-6 && upper / lower < 1.0051, "{lower} to {upper}");
+        assert!((sample.metrics["duplicates"], sample.metrics["corrupt"]) == (0.0, 0.0));
+    }
+    // First the maximum throughput is measured, three times.
+    assert!(kept[..3].iter().all(|trial| load(trial) == "max") && kept[3..].iter().all(|trial| load(trial) != "max"));
+    assert_eq!(kept.len() + 4, rates.len());
+    let pdr = samples[1].metrics["lower_mpps"] * 1e6;
+    let parts: Vec<_> = rates[kept.len()..].iter().map(|rate| (rate / pdr * 1e4).round()).collect();
+    assert_eq!(parts, [(1000.0 / pdr * 1e4).round(), 1000.0, 5000.0, 9000.0]);
+}
+
+#[test]
+fn a_switch_that_takes_all_has_a_bound_that_was_not_reached() {
+    let options = of_a_second(Loads { ndr: true, latency: true, ..Loads::default() });
+    let FakeRun { outcome, samples, .. } = fake_run(&options, 1e9, |_, _| ());
+    let why = samples[0].validity.reason().expect("no load is too high");
+    // The greatest load is a quarter more than the two million at maximum rate.
+    assert!(samples[0].is_at_least() && why.contains("no load up to 2500000 packets a second is too high"), "{why}");
+    assert_eq!(outcome.at_least, 2, "the one without loss and the one with little");
+    assert_eq!(samples.len(), 6, "latencies are measured at parts of the greatest load");
+    assert!(outcome.notes.iter().any(|note| note.contains("loads are parts of 2.500 Mpps")), "{outcome:?}");
+}
+
+#[test]
+fn what_the_load_side_spoils_is_tried_again_and_then_said() {
+    let late = || Validity::SpoiltByLoad("the generator was descheduled".to_owned());
+    // The first trial of each latency is late, and the search has late ones too.
+    let options = of_a_second(Loads { pdr: Some(0.005), latency: true, ..Loads::default() });
+    let FakeRun { samples, kept, rates, .. } = fake_run(&options, 1.2e6, move |number, result| {
+        if number % 2 == 0 {
+            result.sample.validity = late();
+        }
+    });
+    assert!(samples.iter().all(Sample::is_valid), "{samples:?}");
+    // Each late trial is kept, and each latency has a valid one.
+    assert_eq!(kept.iter().filter(|trial| !trial.is_valid()).count(), rates.len() / 2);
+    assert_eq!((samples.len(), rates.len() - kept.len()), (5, 4));
+
+    // No trial at all is in time: nothing is known, and nothing depends on it.
+    let FakeRun { outcome, samples, kept, .. } = fake_run(&options, 1.2e6, |_, result| {
+        result.sample.validity = Validity::SpoiltByLoad("the generator was descheduled".to_owned());
+    });
+    assert_eq!((counts(&outcome), kept.len()), ([1, 1, 0, 1], 3));
+    assert!(samples[0].validity.is_spoilt_by_load() && load(&samples[0]) == "pdr 0.5 %", "{samples:?}");
+}
+
+#[test]
+fn a_soak_says_whether_its_load_was_carried() {
+    let minute = Duration::from_secs(60);
+    let options = of_a_second(Loads { rate: Some(Rate::Pps(1e6)), soak: Some(minute), ..Loads::default() });
+    let backend = |number: usize, result: &mut TrialResult| {
+        if number == 2 {
+            result.sample.validity = Validity::SpoiltByBackend("the backend was silent".to_owned());
+        }
+    };
+    let load_side = |number: usize, result: &mut TrialResult| {
+        if number == 2 {
+            result.sample.validity = Validity::SpoiltByLoad("the generator was descheduled".to_owned());
+        }
+    };
+    let nothing = |_: usize, _: &mut TrialResult| ();
+    // One packet of ten million may be lost: 6 of a minute.
+    let carried = fake_run(&options, 1e6, nothing);
+    assert_eq!((carried.samples[0].carried, carried.outcome.not_carried), (Some(true), 0));
+    assert_eq!((carried.took, carried.samples[0].metrics["sent"]), (minute, 60e6));
+    assert_eq!(carried.outcome.notes, Vec::<String>::new());
+    let lost = fake_run(&options, 1e6 - 1.0, nothing);
+    assert_eq!((lost.samples[0].carried, lost.outcome.not_carried), (Some(false), 1));
+    assert!(
+        lost.outcome.notes.iter().any(|note| note.contains("soak 60 s: more than one packet")),
+        "{:?}",
+        lost.outcome
+    );
+    // A repeated trial makes good for a generator that was late, but not for a backend that failed.
+    let late = fake_run(&options, 1e6, load_side);
+    assert_eq!((late.samples[0].carried, late.outcome.not_carried), (Some(true), 0), "{:?}", late.samples);
+    let failed = fake_run(&options, 1e6, backend);
+    assert_eq!((failed.samples[0].carried, failed.outcome.not_carried), (Some(false), 1), "{:?}", failed.samples);
+    assert!(failed.outcome.notes.iter().any(|note| note.contains("1 trials were not valid because of a backend")));
 }

@@ -20,12 +20,11 @@ use crate::trial::validity::of_error;
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// The switch and the endpoints of one cell.
+/// The switch and the endpoints of one cell, which trials measure.
 pub(crate) struct Testbed<'a> {
     options: &'a TestbedOptions,
-    ports: PortOptions,
+    layout: Layout,
     sizes: &'a Sizes,
-    cpus: [usize; 2],
     /// The generator's limit for these frames, in million packets per second.
     pub(crate) limit_mpps: f64,
     /// The features that the generator and the guest negotiated in the last trial, whatever its
@@ -33,14 +32,25 @@ pub(crate) struct Testbed<'a> {
     pub(crate) features: [Option<u64>; 2],
     /// Descriptions of the interfaces of the last trial.
     pub(crate) interfaces: Vec<String>,
-    live: Option<Live>,
+    maker: Box<dyn TrialMaker + 'a>,
 }
 
-/// A connected testbed. The endpoints are dropped before the switch.
-struct Live {
-    endpoints: Endpoints,
-    is_new: bool,
-    ours: Option<OurSwitch>,
+/// A maker of trials: the switch with its endpoints, or a fake.
+pub(crate) trait TrialMaker {
+    /// Makes a trial. A failure makes the trial invalid.
+    fn trial(&mut self, rate: Rate, time: Duration) -> MadeTrial;
+
+    /// Disconnects from the backends.
+    fn end(&mut self) {}
+}
+
+/// A trial, with what its connections have negotiated.
+pub(crate) struct MadeTrial {
+    pub(crate) result: TrialResult,
+    /// The features of the generator and of the guest. `None` if nothing was connected.
+    pub(crate) features: Option<[Option<u64>; 2]>,
+    /// Descriptions of the interfaces.
+    pub(crate) interfaces: Vec<String>,
 }
 
 impl<'a> Testbed<'a> {
@@ -52,12 +62,23 @@ impl<'a> Testbed<'a> {
         let cpus = options.cpus()?;
         let limit_mpps = limit(sizes, options.seed, Some(cpus[0]))?;
         let ports = options.ports(layout, sizes);
-        Ok(Testbed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], interfaces: Vec::new(), live: None })
+        let maker = Box::new(Connected { options, ports, sizes, cpus, limit_mpps, live: None });
+        Ok(Testbed::made_by(maker, options, (layout, sizes), limit_mpps))
+    }
+
+    /// Makes a testbed whose trials have this maker.
+    pub(crate) fn made_by(
+        maker: Box<dyn TrialMaker + 'a>,
+        options: &'a TestbedOptions,
+        (layout, sizes): (Layout, &'a Sizes),
+        limit_mpps: f64,
+    ) -> Testbed<'a> {
+        Testbed { options, layout, sizes, limit_mpps, features: [None; 2], interfaces: Vec::new(), maker }
     }
 
     /// Returns the cell's ring layout.
     pub(crate) fn layout(&self) -> Layout {
-        self.ports.layout
+        self.layout
     }
 
     /// Returns the cell's frame lengths.
@@ -73,11 +94,45 @@ impl<'a> Testbed<'a> {
     /// Makes a trial. A failure makes the trial invalid, and the next trial starts with new
     /// connections.
     pub(crate) fn trial(&mut self, rate: Rate, time: Duration) -> TrialResult {
+        let MadeTrial { result, features, interfaces } = self.maker.trial(rate, time);
+        self.features = features.unwrap_or(self.features);
+        if self.interfaces.is_empty() {
+            self.interfaces = interfaces;
+        }
+        result
+    }
+
+    /// Disconnects from the backends.
+    pub(crate) fn end(&mut self) {
+        self.maker.end();
+    }
+}
+
+/// The switch and the endpoints, connected while trials are valid.
+struct Connected<'a> {
+    options: &'a TestbedOptions,
+    ports: PortOptions,
+    sizes: &'a Sizes,
+    cpus: [usize; 2],
+    limit_mpps: f64,
+    live: Option<Live>,
+}
+
+/// A connected testbed. The endpoints are dropped before the switch.
+struct Live {
+    endpoints: Endpoints,
+    is_new: bool,
+    ours: Option<OurSwitch>,
+}
+
+impl TrialMaker for Connected<'_> {
+    fn trial(&mut self, rate: Rate, time: Duration) -> MadeTrial {
         let mut live = match self.live.take().map_or_else(|| self.connect(), Ok) {
             Ok(live) => live,
             Err(error) => {
                 let sample = Sample { validity: of_error(&error), ..Sample::default() };
-                return TrialResult { sample, sent: 0, lost: 0 };
+                let result = TrialResult { sample, sent: 0, lost: 0 };
+                return MadeTrial { result, features: None, interfaces: Vec::new() };
             }
         };
         let plan = Plan {
@@ -90,15 +145,13 @@ impl<'a> Testbed<'a> {
             counted: self.options.counted,
         };
         live.is_new = false;
-        self.features = [live.endpoints.features, live.endpoints.guest_features];
-        if self.interfaces.is_empty() {
-            self.interfaces.clone_from(&live.endpoints.interfaces);
-            self.interfaces.extend(live.ours.iter().flat_map(OurSwitch::interfaces));
-        }
+        let features = Some([live.endpoints.features, live.endpoints.guest_features]);
+        let mut interfaces = live.endpoints.interfaces.clone();
+        interfaces.extend(live.ours.iter().flat_map(OurSwitch::interfaces));
         let read = |live: &Live| live.ours.as_ref().map(|ours| (ours.runtime(), ours.drops()));
         let before = read(&live);
-        let mut trial_result = live.endpoints.run(&plan, &self.options.stop, rate, time);
-        let sample = &mut trial_result.sample;
+        let mut result = live.endpoints.run(&plan, &self.options.stop, rate, time);
+        let sample = &mut result.sample;
         if let (Some((before, old)), Some((after, drops))) = (before, read(&live)) {
             for (reason, count) in drops {
                 let count = count - old.get(&reason).copied().unwrap_or(0).min(count);
@@ -116,16 +169,17 @@ impl<'a> Testbed<'a> {
         } else {
             live.end();
         }
-        trial_result
+        MadeTrial { result, features, interfaces }
     }
 
-    /// Disconnects from the backends.
-    pub(crate) fn end(&mut self) {
+    fn end(&mut self) {
         if let Some(live) = self.live.take() {
             live.end();
         }
     }
+}
 
+impl Connected<'_> {
     fn connect(&self) -> anyhow::Result<Live> {
         // The generator's interfaces come first: a tap has a carrier for the other end once it is open.
         let wires = AnyPort::open_all(&self.options.interfaces, self.ports.longest, needed_mtu(self.sizes))?;

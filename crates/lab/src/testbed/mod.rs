@@ -28,6 +28,8 @@ mod phases;
 pub mod tunnel;
 
 pub(crate) use cell::Testbed;
+#[cfg(test)]
+pub(crate) use cell::{MadeTrial, TrialMaker};
 pub(crate) use drops::drops;
 pub(crate) use endpoints::{Endpoints, TrialResult, limit};
 pub use options::{Loads, Scenario, TestbedOptions};

@@ -293,9 +293,7 @@ mod tests {
             let neighbour = Neighbour::start(bytes, some_cpu()).expect("a neighbour");
             assert!(neighbour.task() > 0);
             let upto = neighbour.rounds() + 3;
-            while neighbour.rounds() < upto {
-                std::thread::yield_now();
-            }
+            straightline_testing::wait_until("three more rounds", || neighbour.rounds() >= upto);
             let proof = neighbour.stop().expect("a proof");
             assert_eq!(proof.lines, bytes / 64);
             assert!(proof.rounds >= upto, "{proof:?}");
