@@ -12,6 +12,8 @@
 
 mod guests;
 mod host;
+#[cfg(test)]
+mod tests;
 mod tunnel;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use straightline_config::{Config, PatchConfig, PortConfig, WhenFull};
+use straightline_graph::Clock;
 use straightline_guest::Sequence;
 use straightline_guest::endpoints::{Endpoint, EventLoop};
 use straightline_switch::Switch;
@@ -113,8 +116,8 @@ struct Direction {
 }
 
 impl Direction {
-    fn new() -> Direction {
-        Direction { sent: 0, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) }
+    fn new(clock: &Clock) -> Direction {
+        Direction { sent: 0, arrived: Sequence::default(), given_up: 0, heard: (0, clock.now()) }
     }
 
     fn under_way(&self) -> u64 {
@@ -198,6 +201,7 @@ struct Ended {
 /// Traffic between both ends, as an endpoint. With the switch's worker there are only two threads,
 /// which every machine can run.
 struct Traffic<E> {
+    clock: Clock,
     ends: E,
     directions: [Direction; 2],
     live: Arc<Live>,
@@ -207,9 +211,8 @@ struct Traffic<E> {
 
 /// Runs both ends, and the wire between them if there is one, on one thread.
 fn carry(ends: impl Ends, wire: Option<Wire>, live: Arc<Live>, stop: &AtomicBool) -> anyhow::Result<Ended> {
-    let directions = [Direction::new(), Direction::new()];
     let mut wire = wire;
-    let mut traffic = Traffic { ends, directions, live, is_ending: false };
+    let mut traffic = Traffic::new(Clock::real(), ends, live);
     let mut run = |events: EventLoop<'_>, traffic: &mut dyn Endpoint| {
         let mut endpoints = vec![traffic];
         endpoints.extend(wire.as_mut().map(|wire| wire as &mut dyn Endpoint));
@@ -223,8 +226,8 @@ fn carry(ends: impl Ends, wire: Option<Wire>, live: Arc<Live>, stop: &AtomicBool
     let deadline = Some(Instant::now() + PATIENCE);
     run(EventLoop { deadline, ..EventLoop::default() }, &mut traffic)?;
     traffic.publish();
-    let lost = traffic.directions.iter().map(|direction| direction.arrived.lost(direction.sent)).sum();
-    Ok(Ended { lost, late: traffic.directions.iter().map(|direction| direction.arrived.late).sum(), secs })
+    let [lost, late] = traffic.lost_and_late();
+    Ok(Ended { lost, late, secs })
 }
 
 impl<E: Ends> Endpoint for Traffic<E> {
@@ -252,6 +255,17 @@ impl<E: Ends> Endpoint for Traffic<E> {
 }
 
 impl<E> Traffic<E> {
+    fn new(clock: Clock, ends: E, live: Arc<Live>) -> Traffic<E> {
+        let directions = [0, 1].map(|_| Direction::new(&clock));
+        Traffic { clock, ends, directions, live, is_ending: false }
+    }
+
+    /// Returns the number of packets that did not arrive, and of those that arrived after a later one.
+    fn lost_and_late(&self) -> [u64; 2] {
+        let lost = self.directions.iter().map(|direction| direction.arrived.lost(direction.sent)).sum();
+        [lost, self.directions.iter().map(|direction| direction.arrived.late).sum()]
+    }
+
     /// Shows the counters to the thread that prints. Packets that never came are counted as lost,
     /// so that traffic goes on.
     fn publish(&mut self) {
@@ -262,8 +276,8 @@ impl<E> Traffic<E> {
             packets += total;
             bytes += direction.arrived.bytes;
             if total != direction.heard.0 {
-                direction.heard = (total, Instant::now());
-            } else if direction.heard.1.elapsed() > PATIENCE {
+                direction.heard = (total, self.clock.now());
+            } else if self.clock.since(direction.heard.1) > PATIENCE {
                 direction.given_up += direction.under_way();
             }
         }
