@@ -1,127 +1,109 @@
-//! Each experiment in one real cell, as short as possible: every variant is valid, and has its
-//! metrics.
+//! Each experiment in some cells: every variant moves its packets intact through our switch, and has its
+//! metrics. A measurement ends by packets, so no result depends on time. `long/experiments.rs` has real
+//! trials.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use straightline_lab::experiments::{self, Cell, Plan, Settings};
 use straightline_lab::rounds::Record;
+use straightline_lab::traffic::Counted;
 use straightline_lab::trial::{Step, Watch};
 use straightline_report::results::Sample;
 use straightline_report::statistics::Looks;
+use straightline_testing::PATIENCE;
 use straightline_testing::host::skip;
 
-/// Settings for short trials. On a machine with one CPU, guest and switch share it.
-fn settings() -> Settings {
-    let short = Settings { time: Duration::from_millis(50), warm_up: Duration::from_millis(10), ..alone() };
-    Settings::new(true).map_or(short.clone(), |settings| Settings { cpus: settings.cpus, ..short })
-}
+/// Packets by which each port or guest ends a measurement.
+const PACKETS: u32 = 2000;
 
-fn alone() -> Settings {
+/// Settings for trials by packets. On a machine with one CPU, guest and switch share it.
+fn settings() -> Settings {
+    let ours = sched_getaffinity(None).expect("our CPUs");
+    let only = (0..CpuSet::MAX_CPU).find(|&cpu| ours.is_set(cpu)).expect("one of them");
     Settings {
-        cpus: [0, 0],
+        cpus: Settings::new(true).map_or([only; 2], |settings| settings.cpus),
         warm_up: Duration::ZERO,
-        time: Duration::ZERO,
+        // The measured time is never shorter than this.
+        time: Duration::from_nanos(1),
         stop: Arc::new(AtomicBool::new(false)),
         near_ns: None,
         bound: None,
-        counted: None,
+        counted: Some(Counted { packets: PACKETS.into(), patience: PATIENCE }),
     }
 }
 
-struct Quiet;
+pub(crate) struct Quiet;
 
 impl Watch for Quiet {
     fn begins(&mut self, _: &Step) {}
     fn is_invalid(&mut self, _: &Step, _: &str) {}
 }
 
-/// Held while cells run: trials side by side would take each other's CPUs, and few would be valid.
+/// Held while cells run. The results do not depend on it, but workers that poll would take each other's
+/// CPUs, and the tests would take longer.
 static CPUS: Mutex<()> = Mutex::new(());
 
-/// Rounds after which a paced variant may be left out whose trials were all spoilt by the load: two
-/// CPUs may have no time for a generator beside ports that flood.
-const ROUNDS_OF_PACED: usize = 20;
+/// Features by what they were negotiated with.
+type Negotiated = BTreeMap<String, Vec<&'static str>>;
 
-/// Runs the `chosen` cells of a quick plan until every variant is valid. On a busy machine such a
-/// short trial may see no packet, or last longer than planned; any other fault fails the test.
-fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (Plan, Vec<Sample>) {
-    let experiment = experiments::find(name).expect("an experiment");
-    let make = || {
-        let mut plan = (experiment.plan)(settings, true);
-        plan.cells.retain(&chosen);
-        plan
-    };
-    let plan = make();
+/// Returns the `chosen` cells of a quick plan.
+pub(crate) fn chosen(name: &str, settings: &Settings, is_chosen: impl Fn(&Cell) -> bool) -> Plan {
+    let mut plan = (experiments::find(name).expect("an experiment").plan)(settings, true);
+    plan.cells.retain(is_chosen);
     assert!(!plan.cells.is_empty(), "no such cell of {name}");
-    let mut samples: Vec<Sample> = Vec::new();
-    let mut negotiated = BTreeMap::new();
-    let _alone = CPUS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut left = make();
-    let mut left_out = 0;
-    for round in 0..100 {
-        let mut are_spoilt_by_load = true;
-        let outcome = left.run(1, settings, &mut Quiet, &mut |kept| {
-            let sample = match kept {
-                Record::Negotiated(ring, features) => {
-                    negotiated.insert(ring.to_owned(), features.to_vec());
-                    return Ok(());
-                }
-                Record::Peer(..) | Record::Trial(_) => panic!("there is no other program, and no search"),
-                Record::Sample(sample) => sample,
-            };
-            let is_there = |other: &Sample| (&other.cell, &other.variant) == (&sample.cell, &sample.variant);
-            match sample.validity.reason() {
-                None if !samples.iter().any(is_there) => samples.push(sample.clone()),
-                Some(why) => {
-                    are_spoilt_by_load &= sample.validity.is_spoilt_by_load() && is_paced(sample);
-                    let known = [
-                        "packets came from",
-                        "nothing has come",
-                        "nothing has returned",
-                        "this thread was descheduled",
-                    ];
-                    // Its packets pass a third thread, the wire, which may have been away too.
-                    let of_the_wire = ["has counted no packet", "no packet has passed the wire"];
-                    // A paced generator notices that it was away.
-                    let paced = ["were not sent in time"];
-                    let known = known.iter().chain(of_the_wire.iter().filter(|_| name == "tunnel"));
-                    let known = known.chain(paced.iter().filter(|_| name == "noisy"));
-                    assert!(known.into_iter().any(|known| why.contains(known)), "{why}: {sample:?}");
-                }
-                None => {}
-            }
-            Ok(())
-        });
-        let outcome = outcome.expect("samples are kept");
-        assert_eq!(outcome.made, left.trials());
-        left.cells.retain_mut(|cell| {
-            let is_there = |name: &str| samples.iter().any(|at| (&at.cell, at.variant.as_str()) == (&cell.axes, name));
-            cell.variants.retain(|variant| !is_there(&variant.name));
-            !cell.variants.is_empty()
-        });
-        left_out = if are_spoilt_by_load && round >= ROUNDS_OF_PACED { left.trials() } else { 0 };
-        if samples.len() + left_out == plan.trials() {
-            // The negotiated features are the subject of `offload`.
-            let layouts = match name {
-                "offload" => 5,
-                "tunnel" => 2,
-                _ => 1,
-            };
-            assert_eq!(negotiated.len(), layouts, "{negotiated:?}");
-            let packed = plan.cells.iter().all(|cell| at(cell, "ring", "packed"));
-            for (ring, features) in &negotiated {
-                assert_eq!((*ring == "packed", features.contains(&"ring-packed")), (packed, packed));
-                assert!(features.contains(&"version-1"), "{negotiated:?}");
-                assert_eq!(features.contains(&"guest-csum"), ring.ends_with(" passed"), "{negotiated:?}");
-            }
-            break;
+    plan
+}
+
+/// Runs a round of a plan. Returns its samples, and adds what was negotiated.
+pub(crate) fn round(plan: &Plan, settings: &Settings, negotiated: &mut Negotiated) -> Vec<Sample> {
+    let _alone = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut samples = Vec::new();
+    let outcome = plan.run(1, settings, &mut Quiet, &mut |kept| {
+        match kept {
+            Record::Negotiated(ring, features) => _ = negotiated.insert(ring.to_owned(), features.to_vec()),
+            Record::Sample(sample) => samples.push(sample.clone()),
+            Record::Peer(..) | Record::Trial(_) => panic!("there is no other program, and no search"),
         }
+        Ok(())
+    });
+    assert_eq!(outcome.expect("samples are kept").made, plan.trials());
+    samples
+}
+
+/// Runs the `chosen` cells of a quick plan once, by packets. Every trial is valid.
+fn samples(name: &str, settings: &Settings, is_chosen: impl Fn(&Cell) -> bool) -> (Plan, Vec<Sample>) {
+    let plan = chosen(name, settings, is_chosen);
+    let mut negotiated = Negotiated::new();
+    let samples = round(&plan, settings, &mut negotiated);
+    let invalid: Vec<_> = samples.iter().filter(|sample| !sample.is_valid()).collect();
+    assert!(invalid.is_empty(), "{invalid:?}");
+    assert_eq!(samples.len(), plan.trials());
+    are_whole(name, &plan, &samples, &negotiated);
+    let table = experiments::markdown(&plan, &samples, Looks::One);
+    assert!(plan.shown.iter().all(|shown| table.contains(shown.metric)), "{table}");
+    (plan, samples)
+}
+
+/// Checks that valid samples have the metrics of their experiment, and that features were negotiated.
+pub(crate) fn are_whole(name: &str, plan: &Plan, samples: &[Sample], negotiated: &Negotiated) {
+    // The negotiated features are the subject of `offload`.
+    let layouts = match name {
+        "offload" => 5,
+        "tunnel" => 2,
+        _ => 1,
+    };
+    assert_eq!(negotiated.len(), layouts, "{negotiated:?}");
+    let packed = plan.cells.iter().all(|cell| at(cell, "ring", "packed"));
+    for (ring, features) in negotiated {
+        assert_eq!((*ring == "packed", features.contains(&"ring-packed")), (packed, packed));
+        assert!(features.contains(&"version-1"), "{negotiated:?}");
+        assert_eq!(features.contains(&"guest-csum"), ring.ends_with(" passed"), "{negotiated:?}");
     }
-    assert_eq!(samples.len() + left_out, plan.trials(), "valid variants: {samples:?}");
-    for sample in &samples {
+    for sample in samples {
         for (metric, value) in &sample.metrics {
             assert!(value.is_finite() && *value >= 0.0, "{metric} of {sample:?}");
         }
@@ -136,24 +118,19 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
         assert!(sample.metrics["switch_cycles_per_packet"] > 0.0, "{sample:?}");
         let phases: Vec<_> = sample.cycles.keys().map(String::as_str).collect();
         let node: &[&str] = match name {
-            "prefetch" => &["node"],
+            "prefetch" | "levels" => &["node"],
             "tunnel" if sample.variant != "plain" => &["decap", "encap", "own"],
             _ => &[],
         };
         assert_eq!(phases, [node, &["patch", "rx", "turn-end", "tx"]].concat(), "{sample:?}");
     }
-    let table = experiments::markdown(&plan, &samples, Looks::One);
-    // A busy machine may have left out all trials with some metric.
-    let may_lack = |metric: &str| left_out > 0 && samples.iter().all(|sample| !sample.metrics.contains_key(metric));
-    assert!(plan.shown.iter().all(|shown| table.contains(shown.metric) || may_lack(shown.metric)), "{table}");
-    (plan, samples)
 }
 
-fn is_paced(sample: &Sample) -> bool {
+pub(crate) fn is_paced(sample: &Sample) -> bool {
     sample.cell.get("load").is_some_and(|load| load == "paced")
 }
 
-fn at(cell: &Cell, axis: &str, place: &str) -> bool {
+pub(crate) fn at(cell: &Cell, axis: &str, place: &str) -> bool {
     cell.axes.get(axis).is_some_and(|there| there == place)
 }
 
@@ -241,7 +218,6 @@ fn noisy() {
     let is_one = |cell: &Cell| at(cell, "neighbour_kib", "8192") || at(cell, "neighbour_seat", "other-ports");
     let chosen = |cell: &Cell| at(cell, "size", "64") && is_one(cell);
     let (plan, samples) = samples("noisy", &settings(), chosen);
-    // A busy machine may have left out all of their trials.
     assert!(plan.cells.iter().any(|cell| at(cell, "load", "paced")), "{:?}", plan.cells);
     for sample in &samples {
         assert_eq!(sample.metrics.contains_key("latency_p99_9_us"), is_paced(sample), "{sample:?}");
@@ -292,9 +268,8 @@ fn tunnel() {
             "gre" => 54.0 + 8.0,
             other => panic!("{other}"),
         };
-        // A few frames ask for MAC addresses. On a busy machine they are among few.
-        let frames = metric_of(sample, "mpps") * 1e6 * settings().time.as_secs_f64();
-        let short = 8.0 * metric_of(sample, "wire_frame_bytes") / frames;
+        // A few frames ask for MAC addresses. They are among those that both guests got.
+        let short = 8.0 * metric_of(sample, "wire_frame_bytes") / f64::from(2 * PACKETS);
         assert!((overhead - expected).abs() < 1.0 + short, "{overhead}: {sample:?}");
         let bytes = match sample.cell["load"].as_str() {
             "1500" => 1514.0..1515.0,
@@ -311,7 +286,7 @@ fn tunnel() {
 fn what_fails_is_a_sample_with_its_reason() {
     for name in ["width", "offload", "tunnel"] {
         let settings = Settings { cpus: [usize::MAX, 0], ..settings() };
-        let mut plan = (experiments::find(name).expect("an experiment").plan)(&settings, true);
+        let mut plan = chosen(name, &settings, |_| true);
         plan.cells.truncate(1);
         let mut reasons = Vec::new();
         let outcome = plan.run(1, &settings, &mut Quiet, &mut |kept| {
@@ -331,39 +306,43 @@ fn trials_of_cpus_that_are_far_apart_are_not_valid() {
     if settings.cpus[0] == settings.cpus[1] {
         return skip("trials_of_cpus_that_are_far_apart_are_not_valid", "it needs two CPUs");
     }
-    let mut plan = (experiments::find("width").expect("an experiment").plan)(&settings, true);
+    let mut plan = chosen("width", &settings, |_| true);
     plan.cells.truncate(1);
-    let mut reasons = Vec::new();
-    let outcome = plan.run(3, &settings, &mut Quiet, &mut |kept| {
-        if let Record::Sample(sample) = kept {
-            reasons.extend(sample.validity.reason().map(str::to_owned));
-        }
-        Ok(())
-    });
-    // No line is as fast as that. On a busy machine some trials fail for other reasons.
-    assert_eq!(outcome.expect("samples are kept").valid, 0);
-    assert!(reasons.iter().any(|why| why.contains("more than the 0 ns of --near")), "{reasons:?}");
+    let samples = round(&plan, &settings, &mut Negotiated::new());
+    // No line is as fast as that. Each trial is made three times.
+    assert_eq!(samples.len(), 3 * plan.trials());
+    for sample in samples {
+        let why = sample.validity.reason().expect("it is too far");
+        assert!(sample.validity.is_spoilt_by_load() && why.contains("more than the 0 ns of --near"), "{why}");
+    }
+}
+
+/// Stops a run as soon as its first trial begins.
+struct Stopper(Arc<AtomicBool>);
+
+impl Watch for Stopper {
+    fn begins(&mut self, _: &Step) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_invalid(&mut self, _: &Step, _: &str) {}
 }
 
 #[test]
 fn a_stop_ends_the_trial_that_runs() {
     for name in ["width", "offload", "tunnel"] {
-        let settings = Settings { time: Duration::from_secs(600), ..settings() };
-        let plan = (experiments::find(name).expect("an experiment").plan)(&settings, true);
-        let stop = Arc::clone(&settings.stop);
-        let stopper = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(300));
-            stop.store(true, Ordering::Relaxed);
-        });
+        // Only the stop can end the trial.
+        let counted = Some(Counted { packets: u64::MAX, patience: PATIENCE });
+        let settings = Settings { time: Duration::from_secs(600), counted, ..settings() };
+        let plan = chosen(name, &settings, |_| true);
         let mut samples = Vec::new();
-        let outcome = plan.run(1, &settings, &mut Quiet, &mut |kept| {
+        let outcome = plan.run(1, &settings, &mut Stopper(Arc::clone(&settings.stop)), &mut |kept| {
             samples.extend(if let Record::Sample(sample) = kept { Some(sample.clone()) } else { None });
             Ok(())
         });
         let outcome = outcome.expect("samples are kept");
-        stopper.join().expect("the stopper");
         assert_eq!((outcome.made, outcome.is_cut_short()), (0, true), "{name}");
-        // On a busy machine the measurement may not have begun.
+        // Packets may have come before the trial notices the stop.
         assert!(samples.len() <= 1, "{samples:?}");
         for sample in samples {
             let why = sample.validity.reason().expect("it is not whole");

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use straightline_guest::endpoints::{EventLoop, Layout, PortOptions, Received, TestPort, VhostPort};
 use straightline_lab::guests::forward::{self, ForwardOptions, ForwardReport, Mode, Touch};
-use straightline_testing::{self as testing, PATIENCE, Rig, patch, rig};
+use straightline_testing::{Rig, patch, rig, wait_until};
 use straightline_virtio::net_header::NetHeader;
 
 /// Patches between ports 0 and 1, and between 2 and 3.
@@ -61,35 +60,36 @@ fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, 
     let total = rounds * frames.len();
     let mut sent = 0;
     let mut came = 0;
-    let end = Instant::now() + PATIENCE;
     let numbered = |n: usize| {
         let mut frame = frames[n % frames.len()].clone();
         frame[20..28].copy_from_slice(&n.to_be_bytes());
         frame
     };
-    while came < total {
-        // Fewer under way than any ring has buffers.
-        while sent < total && sent < came + 8 {
-            let template = sent % frames.len();
-            if !from.send(template, &NetHeader::default(), &frames[template], &[(20, &sent.to_be_bytes())]) {
+    wait_until("all have come", || {
+        loop {
+            // Fewer under way than any ring has buffers.
+            while sent < total && sent < came + 8 {
+                let template = sent % frames.len();
+                if !from.send(template, &NetHeader::default(), &frames[template], &[(20, &sent.to_be_bytes())]) {
+                    break;
+                }
+                sent += 1;
+            }
+            from.flush().expect("a sound backend");
+            let packets = to.receive(32, &mut |packet: &dyn Received| {
+                let mut bytes = vec![0; packet.len()];
+                assert_eq!(packet.read(0, &mut bytes), bytes.len());
+                assert!(bytes == expect(&numbered(came)), "packet {came} of {} bytes", bytes.len());
+                came += 1;
+            });
+            if packets.expect("a sound backend") == 0 {
                 break;
             }
-            sent += 1;
         }
-        from.flush().expect("a sound backend");
-        let packets = to.receive(32, &mut |packet: &dyn Received| {
-            let mut bytes = vec![0; packet.len()];
-            assert_eq!(packet.read(0, &mut bytes), bytes.len());
-            assert!(bytes == expect(&numbered(came)), "packet {came} of {} bytes", bytes.len());
-            came += 1;
-        });
-        if packets.expect("a sound backend") == 0 {
-            from.wake();
-            to.wake();
-            assert!(Instant::now() < end, "{came} of {total} have come, {sent} are sent");
-            std::thread::yield_now();
-        }
-    }
+        from.wake();
+        to.wake();
+        if came < total { Err(format!("{came} of {total} have come, {sent} are sent")) } else { Ok(()) }
+    });
 }
 
 /// The generator's ports 0 and 3, and the guest on 1 and 2.
@@ -188,17 +188,16 @@ fn a_guest_of_one_port_sends_back() {
         for n in 0..200_u8 {
             assert!(port.send(0, &NetHeader::default(), &[7; 60], &[(30, &[n, n])]));
             port.flush().expect("a sound backend");
-            let mut back = Vec::new();
-            let end = Instant::now() + PATIENCE;
-            while back.is_empty() {
-                assert!(Instant::now() < end, "nothing has returned");
+            let back = wait_until("the packet returns", || {
+                let mut back = Vec::new();
                 let packets = port.receive(1, &mut |packet: &dyn Received| {
                     back.resize(packet.len(), 0);
                     packet.read(0, &mut back);
                 });
                 packets.expect("a sound backend");
                 port.wake();
-            }
+                (!back.is_empty()).then_some(back)
+            });
             assert_eq!(back, [&[7; 30][..], &[n, n], &[7; 28]].concat());
         }
         assert_eq!(guest.stop().ports.len(), 1);
@@ -218,12 +217,10 @@ fn what_is_longer_than_was_said_is_counted() {
         assert!(generator.send(template, &NetHeader::default(), &vec![1; len], &[]));
     }
     generator.flush().expect("a sound backend");
-    let end = Instant::now() + PATIENCE;
     let mut lens = Vec::new();
-    while lens.is_empty() {
-        assert!(Instant::now() < end, "nothing has returned");
-        generator.receive(9, &mut |packet: &dyn Received| lens.push(packet.len())).expect("a sound backend");
-    }
+    wait_until("a packet returns", || {
+        generator.receive(9, &mut |packet: &dyn Received| lens.push(packet.len())).expect("a sound backend") > 0
+    });
     assert_eq!(lens, [1000]);
     let report = guest.stop();
     assert_eq!((report.ports[0].rx_packets, report.ports[0].tx_packets, report.ports[0].too_long), (3, 1, 2));
@@ -241,7 +238,7 @@ fn one_guest_sends_and_another_counts() {
     let sender = Running::start(&rig, &[0, 2], &sender);
     let counter = Running::start(&rig, &[1, 3], &counter);
     let passed = |port: usize| rig.port(port).queues.first().map_or(0, |queue| queue.tx.packets);
-    testing::wait_until("packets pass", || passed(1) > 1000 && passed(3) > 1000);
+    wait_until("packets pass", || passed(1) > 1000 && passed(3) > 1000);
     let sent = sender.stop();
     let counted = counter.stop();
     for (sent, counted) in sent.ports.iter().zip(&counted.ports) {
@@ -261,7 +258,7 @@ fn a_guest_that_only_receives_touches_what_it_is_told_to() {
         let reader = ForwardOptions { mode: Mode::RxOnly, touch, ports, ..ForwardOptions::default() };
         let sender = Running::start(&rig, &[0], &sender);
         let reader = Running::start(&rig, &[1], &reader);
-        testing::wait_until("packets pass", || rig.port(1).queues.first().is_some_and(|queue| queue.tx.packets > 300));
+        wait_until("packets pass", || rig.port(1).queues.first().is_some_and(|queue| queue.tx.packets > 300));
         sender.stop();
         let read = reader.stop();
         assert_eq!(read.notes, [("packets touched", read.ports[0].rx_packets)], "{touch}");
@@ -282,7 +279,7 @@ fn a_backend_that_goes_away_is_said_and_the_figures_are_there() {
     let sender = ForwardOptions { mode: Mode::TxOnly, size: 100, ports: ports(), ..ForwardOptions::default() };
     let guest = Running::start(&rig, &[1], &sender);
     // A link is up before the guest has sent its last message.
-    testing::wait_until("it sends", || rig.port(1).queues.first().is_some_and(|queue| queue.rx.packets > 0));
+    wait_until("it sends", || rig.port(1).queues.first().is_some_and(|queue| queue.rx.packets > 0));
     rig.switch.stop();
     let (report, ended) = guest.thread.join().expect("the guest").expect("a guest");
     assert_eq!(report.ports.len(), 1);

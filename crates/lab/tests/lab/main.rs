@@ -2,6 +2,7 @@
 
 mod experiments;
 mod forward;
+mod long;
 mod mlrsearch;
 mod no_alloc;
 mod reflector;

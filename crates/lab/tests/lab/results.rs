@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use straightline_lab::folder::{self, Writer};
+use straightline_lab::folder::{self, Writer, write_report};
 use straightline_lab::machine;
+use straightline_lab::rounds::{Cell, Measured, Plan, Record, Shown, Stop, Variant};
 use straightline_report::results::{Environment, FORMAT, Latency, Results, Sample, Validity, series};
 use tempfile::TempDir;
 
@@ -75,6 +76,88 @@ fn what_was_written_is_read_at_any_time() {
     assert_eq!(read.samples, [sample(1, "plain", 1.0)]);
     assert_eq!(read.environment.features["plain"], ["VIRTIO_F_VERSION_1"]);
     assert_eq!(read.environment.peers["testpmd"], "DPDK 22.11");
+}
+
+/// Settings of made-up trials, which a stop ends.
+#[derive(Default)]
+struct Settings {
+    is_stopped: std::cell::Cell<bool>,
+}
+
+impl Stop for Settings {
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.get()
+    }
+}
+
+/// A variant whose trial number `n`, from 1, has this rate and validity.
+fn made_up(
+    name: &'static str,
+    trial: impl Fn(usize, &Settings) -> (Option<f64>, Validity) + 'static,
+) -> Variant<'static, Settings> {
+    let made = std::cell::Cell::new(0);
+    Variant::new(name, move |settings: &Settings| {
+        made.set(made.get() + 1);
+        let (mpps, validity) = trial(made.get(), settings);
+        let metrics = mpps.map(|mpps| ("mpps".to_owned(), mpps)).into_iter().collect();
+        Ok(Measured { metrics, validity, ..Measured::default() })
+    })
+}
+
+/// From the plan to the report: trials of each validity, one that is made again, and a stop in the middle.
+#[test]
+fn a_run_of_each_kind_of_trial_becomes_a_report() {
+    let variants = [
+        made_up("sound", |n, _| (Some(if n == 1 { 4.0 } else { 5.0 }), Validity::Valid)),
+        made_up("late", |n, _| match n {
+            1 => (Some(1.0), Validity::SpoiltByLoad("this thread was descheduled".to_owned())),
+            _ => (Some(8.0), Validity::Valid),
+        }),
+        made_up("corrupt", |_, _| (None, Validity::SpoiltByBackend("7 packets came with other bytes".to_owned()))),
+        made_up("stopped", |n, settings| match n {
+            1 => (Some(2.0), Validity::Valid),
+            _ => {
+                settings.is_stopped.set(true);
+                (Some(3.0), Validity::Interrupted("interrupted, after 0.5 of 1.0 s".to_owned()))
+            }
+        }),
+    ];
+    let cells = vec![Cell::new([("size", &64)], variants)];
+    let plan = Plan { name: "made-up", shown: vec![Shown::MPPS], cells, left_out: Vec::new() };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("results");
+    let mut writer = Writer::create(&path, environment()).expect("made");
+    let outcome = plan.run(3, &Settings::default(), &mut crate::experiments::Quiet, &mut |record| match record {
+        Record::Sample(sample) => writer.write(sample),
+        other => panic!("{other:?}"),
+    });
+    // The second round begins with the second variant, and its last but one is stopped.
+    let outcome = outcome.expect("written");
+    assert_eq!((outcome.planned, outcome.made, outcome.valid, outcome.invalid), (12, 6, 4, 4));
+    let read = folder::read(&path).expect("as it was written");
+    let words: Vec<_> = read.samples.iter().map(|s| (s.round, s.variant.as_str(), s.validity.word())).collect();
+    let expected = [
+        (1, "sound", "valid"),
+        (1, "late", "spoilt-by-load"),
+        (1, "late", "valid"),
+        (1, "corrupt", "spoilt-by-backend"),
+        (1, "stopped", "valid"),
+        (2, "late", "valid"),
+        (2, "corrupt", "spoilt-by-backend"),
+        (2, "stopped", "interrupted"),
+    ];
+    assert_eq!(words, expected);
+    let files = write_report(&path, None, None).expect("a report");
+    let text = |name: &str| {
+        let file = files.iter().find(|file| file.ends_with(name)).expect(name);
+        fs::read_to_string(file).expect(name)
+    };
+    let markdown = text("report.md");
+    for why in ["this thread was descheduled", "7 packets came with other bytes", "interrupted, after 0.5 of 1.0 s"] {
+        assert!(markdown.contains(why) && text("index.html").contains(why), "{why} in {markdown}");
+    }
+    let csv = text("samples.csv");
+    assert!(["4", "8", "2"].iter().all(|mpps| csv.contains(&format!(",{mpps}"))), "{csv}");
 }
 
 #[test]
