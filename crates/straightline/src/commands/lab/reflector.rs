@@ -93,12 +93,16 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     } else {
         output::answer(&report.to_string())?;
     }
+    verdict(report.lost, report.secs, args.secs)
+}
+
+/// Returns an error if a trial with a report is not as it was meant: packets are lost, or it was stopped.
+fn verdict(lost: Option<u64>, measured: f64, meant: Duration) -> anyhow::Result<()> {
     // No packet may be lost in a loop. A lost packet means that the switch has a bug or does not
     // forward such frames.
-    let lost = report.lost.unwrap_or(0);
+    let lost = lost.unwrap_or(0);
     ensure!(lost == 0, "{lost} packets of the loop are lost");
-    let measured = report.secs;
-    let meant = args.secs.as_secs_f64();
+    let meant = meant.as_secs_f64();
     ensure!(
         measured >= meant,
         "stopped: {measured:.1} s of {meant} s were measured; the values above are of this \
@@ -126,5 +130,19 @@ fn options(args: &Loop) -> ReflectorOptions {
         warm_up: args.warm_up,
         time: args.secs,
         ..ReflectorOptions::new(args.backends())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_in_which_packets_are_lost_or_that_was_stopped_fails() {
+        let error = |lost, measured| verdict(lost, measured, Duration::from_secs(2)).map_err(|why| why.to_string());
+        assert_eq!([error(None, 2.0), error(Some(0), 2.1)], [Ok(()), Ok(())]);
+        assert_eq!(error(Some(3), 2.0), Err("3 packets of the loop are lost".to_owned()));
+        let stopped = error(Some(0), 1.96).expect_err("it was stopped");
+        assert!(stopped.starts_with("stopped: 2.0 s of 2 s were measured"), "{stopped}");
     }
 }

@@ -86,6 +86,11 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
         output::answer(&text(&report))?;
     }
     ended?;
+    verdict(&report)
+}
+
+/// Returns an error unless each frame returned once and unchanged.
+fn verdict(report: &Replayed) -> anyhow::Result<()> {
     report.fault().map_or(Ok(()), |why| Err(anyhow!("not every frame returned once and unchanged: {why}")))
 }
 
@@ -107,4 +112,19 @@ fn text(report: &Replayed) -> String {
 fn speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().ok().filter(|speed| *speed > 0.0 && speed.is_finite());
     speed.ok_or_else(|| "use a number greater than 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_of_which_something_is_lost_fails() {
+        let whole = Replayed { sent: 2, identical: 2, ..Replayed::default() };
+        verdict(&whole).expect("each returned");
+        let lost = Replayed { identical: 1, ..whole };
+        let why = verdict(&lost).expect_err("one is lost").to_string();
+        assert!(why.contains("2 frames were sent: 1 did not return unchanged"), "{why}");
+        assert!(text(&lost).contains("1 returned unchanged, 1 did not return"), "{}", text(&lost));
+    }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
+use straightline_graph::Clock;
 use straightline_lab::experiments::{self, Settings, TunnelChoice};
 use straightline_lab::rounds::Record;
 use straightline_lab::testbed::tunnel::Encapsulation;
@@ -80,10 +81,12 @@ pub(crate) fn execute(args: &Tunnel) -> anyhow::Result<()> {
         output::message("note", &format_args!("not measured: {what}"));
     }
     let rounds = args.rounds.unwrap_or(ROUNDS);
-    let limit = args.rounds.is_none().then(|| Instant::now() + LIMIT);
+    let clock = Clock::real();
+    let limit = args.rounds.is_none().then(|| clock.now() + LIMIT);
     let mut watch = Limited {
         progress: Progress::new(plan.trials() * rounds as usize),
         settings: &settings,
+        clock,
         limit,
         is_over: false,
     };
@@ -141,13 +144,14 @@ fn print<R>(
 struct Limited<'s> {
     progress: Progress,
     settings: &'s Settings,
+    clock: Clock,
     limit: Option<Instant>,
     is_over: bool,
 }
 
 impl Watch for Limited<'_> {
     fn begins(&mut self, step: &Step) {
-        if self.limit.is_some_and(|limit| Instant::now() >= limit) {
+        if self.limit.is_some_and(|limit| self.clock.now() >= limit) {
             // The trial that begins now ends at once, and is not kept.
             self.is_over = true;
             self.settings.stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -169,6 +173,24 @@ fn gbit(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The trial that begins at the limit ends the run.
+    #[test]
+    fn no_trial_begins_when_the_time_is_over() {
+        let Ok(settings) = Settings::new(true) else { return };
+        let clock = Clock::moved();
+        let limit = Some(clock.now() + LIMIT);
+        let progress = Progress::new(1);
+        let mut watch = Limited { progress, settings: &settings, clock: clock.clone(), limit, is_over: false };
+        let step = Step { trial: 1, trials: 1, round: 1, what: "tunnel".to_owned() };
+        let is_stopped = || settings.stop.load(std::sync::atomic::Ordering::Relaxed);
+        clock.advance(LIMIT - Duration::from_nanos(1));
+        watch.begins(&step);
+        assert_eq!((watch.is_over, is_stopped()), (false, false));
+        clock.advance(Duration::from_nanos(1));
+        watch.begins(&step);
+        assert_eq!((watch.is_over, is_stopped()), (true, true));
+    }
 
     #[test]
     fn rates_of_a_line() {
