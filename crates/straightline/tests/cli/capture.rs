@@ -2,17 +2,23 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::wait_until;
 use straightline_virtio::net_header::NetHeader;
 
 use super::run::{CONFIG, Running};
 use super::{Finished, Fixture, skip};
+
+/// The addresses of the frames of [`Bench::send`]: destination, then source.
+const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+
+/// The end of the argument that stands for the folder of a process, which is -100.
+const AT_FDCWD: &str = "ffffff9c";
 
 /// Two guests at a switch that runs.
 pub(super) struct Bench {
@@ -50,16 +56,11 @@ impl Bench {
         let [from, to] = &mut self.guests;
         for n in 0..frames {
             let mut frame = vec![n; 100];
-            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, if n % 2 == 0 { 6 } else { 0x99 }]);
+            frame[..12].copy_from_slice(&ADDRESSES);
+            frame[12..14].copy_from_slice(&[8, if n % 2 == 0 { 6 } else { 0x99 }]);
             assert!(from.send(&NetHeader::default(), &frame));
             from.flush();
-            let end = Instant::now() + Duration::from_secs(10);
-            let mut came = 0_usize;
-            while came == 0 {
-                assert!(Instant::now() < end, "frame {n} does not arrive");
-                came += to.receive(usize::MAX, |_, _| ());
-                thread::yield_now();
-            }
+            wait_until(&format!("frame {n} arrives"), || to.receive(usize::MAX, |_, _| ()) > 0);
         }
     }
 
@@ -72,15 +73,52 @@ impl Bench {
 
     /// Does the same for a pipe that `writer` may write to.
     fn send_until_stuck_at(&mut self, capture: &Capture, writer: &File) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !is_full(writer) {
-            assert!(Instant::now() < end, "it does not fill the pipe");
+        wait_until("the pipe is full", || {
             self.send(100);
-        }
+            is_full(writer)
+        });
         // It has more to write now than its last page takes.
         self.send(100);
-        capture.wait_until_asleep("the pipe");
+        capture.wait_for_call("it waits for the pipe", is_wait_for_pipe);
     }
+
+    /// Waits until the files have this number of frames of [`Self::send`]. A worker hands a frame to a
+    /// capture after a guest has it, and a signal would end the capture between the two.
+    fn wait_for_frames(&self, stem: &str, number: usize) {
+        wait_until("the capture has written the frames", || {
+            let files = self.files(stem);
+            let written = files.iter().map(|file| frames(&fs::read(file).unwrap_or_default())).sum::<usize>();
+            if written < number { Err(format!("{written} of {number} in {files:?}")) } else { Ok(()) }
+        });
+    }
+
+    /// Returns the files whose names start so, sorted.
+    fn files(&self, stem: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.fixture.path(".")).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(stem)).collect();
+        files.sort();
+        files
+    }
+}
+
+/// Returns the number of frames of [`Bench::send`] in the bytes of a file.
+fn frames(bytes: &[u8]) -> usize {
+    bytes.windows(ADDRESSES.len()).filter(|window| *window == ADDRESSES).count()
+}
+
+/// Returns whether a system call waits until a pipe has space. Other waits have more descriptors, or are
+/// for the switch.
+fn is_wait_for_pipe(call: &[&str]) -> bool {
+    // The second argument of poll(2) and of ppoll(2) is the number of descriptors.
+    call.get(2) == Some(&"0x1")
+}
+
+/// Returns whether a system call opens a file for writing. Only a FIFO without a reader lets it wait.
+fn is_open_for_writing(call: &[&str]) -> bool {
+    let flags = call.get(3).and_then(|flags| u32::from_str_radix(flags.strip_prefix("0x")?, 16).ok());
+    let is_in_folder = call.get(1).is_some_and(|folder| folder.ends_with(AT_FDCWD));
+    is_in_folder && flags.is_some_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::WRONLY))
 }
 
 /// Returns whether a pipe is full. The bytes in it do not tell this: a write may leave the rest of a
@@ -106,30 +144,18 @@ impl Capture {
         }
     }
 
-    /// Returns whether its main thread waits for something else than a CPU.
-    fn sleeps(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        stat.contains(") S ")
-    }
-
-    /// Waits until its main thread waits for `what`.
-    fn wait_until_asleep(&self, what: &str) {
-        let end = Instant::now() + Duration::from_secs(60);
-        let mut asleep = 0;
-        while asleep < 20 {
-            assert!(Instant::now() < end, "it does not wait for {what}");
-            thread::sleep(Duration::from_millis(10));
-            asleep = if self.sleeps() { asleep + 1 } else { 0 };
-        }
+    /// Waits until its main thread is in such a system call, and waits there. The parts of a call are its
+    /// number and its arguments (proc_pid_syscall(5)); a thread that does not wait has none.
+    fn wait_for_call(&self, what: &str, is_it: fn(&[&str]) -> bool) {
+        wait_until(what, || {
+            let call = fs::read_to_string(format!("/proc/{}/syscall", self.child.id())).unwrap();
+            if is_it(&call.split_whitespace().collect::<Vec<_>>()) { Ok(()) } else { Err(call) }
+        });
     }
 
     /// Waits until the process has ended.
     fn wait_for_end(&mut self) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < end, "it does not end: {}", self.err);
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("it ends", || self.child.try_wait().unwrap().ok_or(&self.err));
     }
 
     /// Sends SIGINT twice, as `timeout` does.
@@ -174,6 +200,7 @@ fn wireshark_and_tcpdump_read_a_file() {
     let mut bench = Bench::new();
     let capture = bench.capture("vm1 vm2 -w out.pcapng --filter arp", Stdio::null());
     bench.send(10);
+    bench.wait_for_frames("out", 10);
     capture.interrupt();
     let done = capture.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -259,7 +286,7 @@ fn a_fifo_without_a_reader_does_not_keep_it() {
     let args = ["capture", "--api", "api", "vm1", "-w", "fifo"];
     let child = bench.fixture.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut capture = Capture { child, err: String::new() };
-    capture.wait_until_asleep("a reader");
+    capture.wait_for_call("it waits for a reader", is_open_for_writing);
     capture.interrupt();
     capture.wait_for_end();
     let done = capture.finish();
@@ -303,13 +330,16 @@ fn it_ends_after_a_count_and_names_drops() {
     let done = counted.finish();
     assert!(done.code == Some(0) && done.err.contains("captured: 3 packets, 0 missed"), "{done:?}");
     assert_eq!(bench.fixture.execute(&["link", "vm2", "down", "--api", "api"]).code, Some(0));
-    let [from, _] = &mut bench.guests;
-    assert!(from.send(&NetHeader::default(), &[2; 100]));
-    from.flush();
-    let end = Instant::now() + Duration::from_secs(10);
-    while !bench.fixture.execute(&["drops", "--json", "--api", "api"]).out.contains("set-down") {
-        assert!(Instant::now() < end, "nothing is dropped");
-    }
+    // The command takes effect soon, not at once.
+    let [from, to] = &mut bench.guests;
+    wait_until("a packet is dropped", || {
+        from.flush();
+        to.receive(usize::MAX, |_, _| ());
+        let is_sent = from.send(&NetHeader::default(), &[2; 100]);
+        from.flush();
+        let drops = bench.fixture.ask("drops");
+        if drops.to_string().contains("set-down") { Ok(()) } else { Err(format!("sent: {is_sent}, {drops}")) }
+    });
     let done = dropped.finish();
     assert!(done.code == Some(0) && done.err.contains("captured: 1 packet, 0 missed"), "{done:?}");
     if has("tshark", "it_ends_after_a_count_and_names_drops") {
@@ -350,13 +380,7 @@ fn it_says_when_the_switch_ends_and_the_file_is_whole() {
     let mut bench = Bench::new();
     let capture = bench.capture("vm1 -w out.pcapng", Stdio::null());
     bench.send(4);
-    let file = bench.fixture.path("out.pcapng");
-    let addresses = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-    let end = Instant::now() + Duration::from_secs(10);
-    while fs::read(&file).unwrap().windows(12).filter(|bytes| *bytes == addresses).count() < 4 {
-        assert!(Instant::now() < end, "the file does not have the packets");
-        thread::yield_now();
-    }
+    bench.wait_for_frames("out", 4);
     bench.switch.signal("TERM");
     let done = capture.finish();
     assert_eq!(done.code, Some(1), "{done:?}");
@@ -398,17 +422,11 @@ fn full_files_are_followed_by_others() {
     let newest = bench.capture("vm1 -w newest.pcapng --rotate-size 1k --files 2 --count 30", Stdio::null());
     bench.send(40);
     let newest = newest.finish();
+    bench.wait_for_frames("all", 80);
     all.interrupt();
     let done = all.finish();
     assert_eq!((done.code, newest.code), (Some(0), Some(0)), "{done:?} {newest:?}");
-    let files = |stem: &str| {
-        let entries = fs::read_dir(bench.fixture.path(".")).unwrap().map(|entry| entry.unwrap().path());
-        let mut files: Vec<_> =
-            entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(stem)).collect();
-        files.sort();
-        files
-    };
-    let paths = files("all");
+    let paths = bench.files("all");
     let told = format!("captured: 80 packets (vm1 40, vm2 40), 0 missed, in {} files\n", paths.len());
     assert!(paths.len() > 5 && done.err.ends_with(&told), "{done:?}");
     assert!(paths[0].ends_with("all_00001.pcapng") && paths[1].ends_with("all_00002.pcapng"), "{paths:?}");
@@ -424,7 +442,7 @@ fn full_files_are_followed_by_others() {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
     }
     assert_eq!(packets, 80);
-    let kept = files("newest");
+    let kept = bench.files("newest");
     assert_eq!(kept.len(), 2, "{kept:?}");
     let count = newest.err.split_whitespace().rev().nth(1).unwrap();
     assert!(kept[1].ends_with(format!("newest_{count:0>5}.pcapng")), "{kept:?} {newest:?}");

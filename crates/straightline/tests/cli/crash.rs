@@ -7,8 +7,9 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use straightline_testing::wait_until;
 
-use super::opener::{copy, has_root_and};
+use super::opener::{copy, has_root_and, runs};
 use super::run::{CONFIG, Running};
 use super::sandbox::exchange;
 use super::{Finished, Fixture};
@@ -61,11 +62,14 @@ fn status(fixture: &Fixture) -> Value {
 fn kill(fixture: &Fixture, running: Running) {
     let status = status(fixture);
     let all = status["privileges"].as_array().unwrap();
-    let pids: Vec<String> = all.iter().filter_map(|process| Some(process["pid"].as_u64()?.to_string())).collect();
-    assert!(pids.contains(&running.id().to_string()) && pids.len() > 1, "{status}");
-    let killed = Command::new("kill").args(["-s", "KILL"]).args(&pids).status().unwrap();
+    let pids: Vec<u64> = all.iter().filter_map(|process| process["pid"].as_u64()).collect();
+    assert!(pids.contains(&running.id().into()) && pids.len() > 1, "{status}");
+    let texts = pids.iter().map(u64::to_string);
+    let killed = Command::new("kill").args(["-s", "KILL"]).args(texts).status().unwrap();
     assert!(killed.success());
     assert_eq!(running.finish().code, None);
+    // The other processes have sockets too.
+    wait_until("all processes have ended", || !pids.iter().any(|&pid| runs(pid)));
 }
 
 /// After a crash, the sockets of other users are there still. The switch may not connect to them,

@@ -99,12 +99,14 @@ fn a_follower_sees_links_reloads_and_ports_come_and_go() {
     // Without --follow, the same events, as text and as JSON.
     let text = fixture.execute(&["events", "--api", "ro"]);
     assert_eq!((text.code, text.err.as_str()), (Some(0), ""), "{text:?}");
-    assert!(text.out.lines().next().unwrap().ends_with("Z INFO 1 port \"vm1\": link up"), "{}", text.out);
+    let first = format!("Z INFO {} port \"vm1\": link up", up["seq"]);
+    assert!(text.out.lines().any(|line| line.ends_with(&first)), "{}", text.out);
     assert!(text.out.contains(" WARN ") && text.out.contains("port \"vm2\" added\n"), "{}", text.out);
     let newest = last["seq"].as_u64().unwrap();
     let json = fixture.execute(&["events", "--json", "--api", "api", "--since", &(newest - 1).to_string()]);
     let json: Value = serde_json::from_str(&json.out).unwrap();
-    assert_eq!((json["events"].as_array().unwrap().len(), &json["last"]), (1, &newest.into()), "{json}");
+    // Something else, such as a worker that was away, may have become an event since then.
+    assert!(json["events"][0] == last && json["last"].as_u64().unwrap() >= newest, "{json}");
 
     // The end of the switch is the end of the stream, and an error.
     running.signal("TERM");

@@ -5,8 +5,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
+use rustix::io::Errno;
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
+use straightline_testing::PATIENCE;
 
 use super::Fixture;
 use super::run::{CONFIG, Running};
@@ -93,9 +95,11 @@ fn log_on_terminal(environment: &[(&str, &str)]) -> String {
     let running = Running::start_as(command);
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
-    let mut log = [0; 4096];
-    let count = File::from(controller).read(&mut log).unwrap();
-    String::from_utf8_lossy(&log[..count]).into_owned()
+    // A terminal that no process has open any more ends with an error.
+    let mut log = Vec::new();
+    let end = File::from(controller).read_to_end(&mut log).unwrap_err();
+    assert_eq!(end.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    String::from_utf8_lossy(&log).into_owned()
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
         let mut frontend = UnixStream::connect(fixture.path("vm1")).unwrap();
         frontend.write_all(&[question.as_slice(), &nonsense].concat()).unwrap();
         // The answer to the first message, then the end of the connection.
-        frontend.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        frontend.set_read_timeout(Some(PATIENCE)).unwrap();
         frontend.read_to_end(&mut Vec::new()).unwrap();
     }
     exchange(&fixture);

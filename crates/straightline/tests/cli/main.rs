@@ -36,6 +36,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use serde_json::Value;
+use straightline_testing::wait_until;
 use tempfile::TempDir;
 
 /// Folder for configurations and sockets.
@@ -71,6 +73,29 @@ impl Fixture {
     fn execute(&self, args: &[&str]) -> Finished {
         Finished::new(&self.command(args).output().unwrap())
     }
+
+    /// Returns the answer of the switch to a command.
+    fn ask(&self, command: &str) -> Value {
+        let done = self.execute(&[command, "--json", "--api", "api"]);
+        serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{command}: {error}: {done:?}"))
+    }
+
+    /// Waits until the link of a port is up. Returns what `ports` says about the port.
+    fn wait_for_link(&self, port: &str) -> Value {
+        wait_until("the link is up", || {
+            let ports = self.ask("ports");
+            let found = ports["ports"].as_array().unwrap().iter().find(|found| found["name"] == port);
+            found.filter(|found| found["link"] == "up").cloned().ok_or(ports)
+        })
+    }
+
+    /// Waits until the switch has an event that is so, and returns it.
+    fn wait_for_event(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        wait_until(what, || {
+            let events = self.ask("events");
+            events["events"].as_array().unwrap().iter().find(|event| is_so(event)).cloned().ok_or(events)
+        })
+    }
 }
 
 /// Exit code and output of a command.
@@ -86,6 +111,21 @@ impl Finished {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
+}
+
+/// Returns a text with one space between words, and 0 seconds as each age. A page shows the ages of a
+/// moment, and a longer age makes its column wider.
+fn without_ages(text: &str) -> String {
+    let line = |line: &str| {
+        let mut words: Vec<_> = line.split_whitespace().collect();
+        for at in 1..words.len() {
+            if words[at] == "s" && words[at - 1].parse::<u64>().is_ok() {
+                words[at - 1] = "0";
+            }
+        }
+        words.join(" ") + "\n"
+    };
+    text.lines().map(line).collect()
 }
 
 /// Returns whether `test` can run, which needs two CPUs. Reports a skip if not.

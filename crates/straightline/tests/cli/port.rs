@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::wait_until;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::vhost_user::Message;
 
@@ -39,12 +39,12 @@ fn names(fixture: &Fixture) -> Vec<String> {
     ports(fixture).iter().map(|port| port["name"].as_str().unwrap().to_owned()).collect()
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "timeout; expected: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Waits until the switch has these ports.
+fn wait_for_names(fixture: &Fixture, expected: &[&str]) {
+    wait_until(&format!("the ports are {expected:?}"), || {
+        let names = names(fixture);
+        if names == expected { Ok(()) } else { Err(names) }
+    });
 }
 
 /// Running `straightline port`. It is killed if the test fails.
@@ -55,7 +55,7 @@ impl Backend {
         let mut command = fixture.command(&[&["port", "--api", "api", "--join", "lan", "--name", "q"], args].concat());
         let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let backend = Backend(Some(child));
-        until("the port is there", || names(fixture) == ["vm1", "q"]);
+        wait_for_names(fixture, &["vm1", "q"]);
         backend
     }
 
@@ -83,12 +83,12 @@ fn exchange(from: &mut Guest, to: &mut Guest) {
     let mut frame = [0x55; 300];
     frame[..6].copy_from_slice(&[0xff; 6]);
     frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    until("it is sent", || {
+    wait_until("the packet is sent", || {
         from.flush();
         from.send(&NetHeader::default(), &frame)
     });
     from.flush();
-    until("it arrives", || to.receive(1, |_, _| ()) == 1);
+    wait_until("the packet arrives", || to.receive(1, |_, _| ()) == 1);
 }
 
 fn guest(path: &std::path::Path) -> Guest {
@@ -103,7 +103,7 @@ fn a_port_comes_with_its_program_and_goes_with_it() {
     for signal in ["TERM", "INT", "KILL"] {
         let backend = Backend::start(&fixture, &["--socket-path", "q.sock"], Stdio::null());
         let mut added = guest(&fixture.path("q.sock"));
-        until("its link is up", || ports(&fixture)[1]["link"] == "up");
+        fixture.wait_for_link("q");
         exchange(&mut added, &mut vm1);
         exchange(&mut vm1, &mut added);
         // The port is not in the configuration, so a reload does not change it.
@@ -113,7 +113,7 @@ fn a_port_comes_with_its_program_and_goes_with_it() {
         backend.signal(signal);
         let done = backend.finish();
         if signal == "KILL" {
-            until("the port is gone", || names(&fixture) == ["vm1"]);
+            wait_for_names(&fixture, &["vm1"]);
         } else {
             assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "", ""), "{signal}");
             assert_eq!(names(&fixture), ["vm1"], "the port goes with its program");
@@ -263,7 +263,8 @@ fn an_administrator_takes_a_link_down() {
     for guest in [&mut added, &mut vm1] {
         // The command takes effect soon, not at once.
         let before = dropped();
-        until("packets to and from it are dropped", || {
+        wait_until("packets to and from it are dropped", || {
+            guest.flush();
             guest.send(&header, &frame);
             guest.flush();
             dropped() > before
@@ -278,8 +279,9 @@ fn an_administrator_takes_a_link_down() {
     assert_eq!(vm1_port()["reason"], "set down by the administrator");
     let mut vm1 = guest(&fixture.path("vm1"));
     assert_eq!(fixture.execute(&["link", "vm1", "up", "--api", "api"]).code, Some(0));
-    until("it is up", || vm1_port()["link"] == "up");
-    until("it is in effect", || {
+    fixture.wait_for_link("vm1");
+    wait_until("the command is in effect", || {
+        added.flush();
         added.send(&header, &frame);
         added.flush();
         vm1.receive(1, |_, _| ()) == 1

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+
+use straightline_testing::wait_until;
 
 use super::run::Running;
 use super::{Fixture, our_uid};
@@ -56,11 +57,10 @@ impl Frontend {
     }
 
     fn wait_for_handshakes(&self, number: u32) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while self.handshakes.load(Ordering::Relaxed) < number {
-            assert!(Instant::now() < end, "the frontend does not come to the port");
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the frontend comes to the port", || {
+            let done = self.handshakes.load(Ordering::Relaxed);
+            if done < number { Err(format!("{done} of {number} handshakes")) } else { Ok(()) }
+        });
     }
 
     /// Ends the frontend, after the switch has ended. Returns the number of connections that ended
@@ -151,11 +151,7 @@ fn wait_until_closed(program: u32, path: &str) {
         let mut targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
         targets.any(|target| inodes.iter().any(|inode| target == Path::new(inode)))
     };
-    let end = Instant::now() + Duration::from_secs(30);
-    while holds() {
-        assert!(Instant::now() < end, "the program keeps its listener");
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the program closes its listener", || !holds());
 }
 
 /// Has a program make the port of a frontend, and ends the switch or the program. Returns the number

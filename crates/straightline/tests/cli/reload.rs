@@ -1,5 +1,6 @@
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+
+use straightline_testing::wait_until;
 
 use super::Fixture;
 use super::run::{CONFIG, Running};
@@ -119,22 +120,22 @@ fn a_bad_file_leaves_the_old_one_running() {
 #[test]
 fn sighup_does_the_same_and_the_log_says_what() {
     let (fixture, running) = started();
-    let until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let start = Instant::now();
-        while !is_so() {
-            assert!(start.elapsed() < Duration::from_secs(10), "timeout; expected: {what}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    let until = |what: &str, expected: &[&str]| {
+        wait_until(what, || {
+            let ports = ports(&fixture);
+            if ports == expected { Ok(()) } else { Err(ports) }
+        });
     };
     fixture.write(&format!("{CONFIG}{MORE}"));
     running.signal("HUP");
-    until("vm3 is there", &|| ports(&fixture).len() == 3);
+    until("vm3 is there", &["vm1", "vm2", "vm3"]);
     fixture.write(CONFIG);
     running.signal("HUP");
-    until("vm3 is gone", &|| ports(&fixture).len() == 2);
+    until("vm3 is gone", &["vm1", "vm2"]);
     fixture.write("[port.x]\n");
     running.signal("HUP");
-    assert_eq!(ports(&fixture), ["vm1", "vm2"], "whether it was read by now or not");
+    fixture.wait_for_event("the reload fails", |event| event["kind"] == "reload-failed");
+    assert_eq!(ports(&fixture), ["vm1", "vm2"]);
     running.signal("TERM");
     let done = running.finish();
     assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");

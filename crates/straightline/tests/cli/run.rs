@@ -1,8 +1,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+
+use straightline_testing::wait_until;
 
 use super::{Finished, Fixture, our_uid};
 
@@ -54,16 +54,9 @@ impl Running {
         assert!(status.success());
     }
 
-    /// Waits up to ten seconds for the end of the switch.
+    /// Waits for the end of the switch.
     pub(crate) fn finish(mut self) -> Finished {
-        let start = Instant::now();
-        let status = loop {
-            match self.child.try_wait().unwrap() {
-                Some(status) => break status,
-                None if start.elapsed() > Duration::from_secs(10) => panic!("the switch does not end"),
-                None => thread::sleep(Duration::from_millis(10)),
-            }
-        };
+        let status = wait_until("the switch ends", || self.child.try_wait().unwrap());
         let mut out = String::new();
         let mut err = String::new();
         self.out.read_to_string(&mut out).unwrap();
@@ -181,13 +174,11 @@ fn the_limit_of_descriptors_is_raised_and_what_is_left_is_told() {
     let open = || std::fs::read_dir(format!("/proc/{}/fd", running.id())).unwrap().count();
     // A switch that has just started may close some. One descriptor more: the API connection of this query
     // is open when the switch answers.
-    let is_told = || {
-        let before = open() + 1;
-        let status = fixture.execute(&["status", "--json", "--api", "api"]).out;
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-        status["fds_free"] == serde_json::json!(soft - before)
-    };
-    assert!(std::iter::repeat_with(is_told).take(50).any(|is_told| is_told), "never {soft} less what is open");
+    wait_until("the number of free descriptors is the limit less those that are open", || {
+        let expected = soft - (open() + 1);
+        let told = fixture.ask("status")["fds_free"].clone();
+        if told == expected { Ok(()) } else { Err(format!("{told}, not {expected}")) }
+    });
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
 }

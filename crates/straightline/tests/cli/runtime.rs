@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::wait_until;
 use straightline_virtio::net_header::NetHeader;
 
 use super::Fixture;
@@ -28,10 +29,10 @@ fn exchange([from, to]: &mut [Guest; 2], count: usize) {
     }
     from.flush();
     let mut arrived = 0;
-    while arrived < count {
+    wait_until("all packets have arrived", || {
         arrived += to.receive(usize::MAX, |_, _| ());
-        std::thread::yield_now();
-    }
+        if arrived < count { Err(arrived) } else { Ok(()) }
+    });
 }
 
 #[test]
@@ -49,25 +50,34 @@ fn it_counts_since_the_start_since_it_was_cleared_and_in_an_interval() {
         let nodes = answer["nodes"].as_array().unwrap().clone();
         nodes.into_iter().find(|node| node["name"] == name).unwrap_or_else(|| panic!("{name} in {answer}"))
     };
+    // A worker counts packets when it has delivered them, and its sleep when it wakes.
+    let counted = |packets: u64| {
+        wait_until("the worker has counted all packets", || {
+            let all = json(&[]);
+            let is_counted = ["vm1-rx", "vm2-tx"].iter().all(|name| node(&all, name)["packets"] == packets);
+            if is_counted { Ok(all) } else { Err(all) }
+        })
+    };
     exchange(&mut guests, 20);
-    let all = json(&[]);
-    assert_eq!(node(&all, "vm1-rx")["packets"], 20, "{all}");
+    let all = counted(20);
     let most = node(&all, "vm1-rx")["most_packets"].as_u64().unwrap();
     assert!((1..=20).contains(&most), "{all}");
-    assert!(all["cleared"].is_null() && all["workers"][0]["sleeps"].as_u64().unwrap() > 0, "{all}");
+    assert!(all["cleared"].is_null(), "{all}");
+    wait_until("the worker has slept", || json(&[])["workers"][0]["sleeps"].as_u64().unwrap() > 0);
 
     let refused = fixture.execute(&["runtime", "--clear", "--api", "ro"]);
     assert!(refused.code == Some(1) && refused.err.contains("only answers questions"), "{refused:?}");
     let done = fixture.execute(&["runtime", "--clear", "--api", "api"]);
     assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "", ""));
     exchange(&mut guests, 3);
+    let all = counted(23);
+    assert!(node(&all, "vm1-rx")["most_packets"].as_u64().unwrap() <= 3, "{all}");
     let text = fixture.execute(&["runtime", "--api", "api"]).out;
     assert!(text.starts_with("since `straightline runtime --clear`, "), "{text}");
     let line = text.lines().find(|line| line.starts_with("vm1-rx")).unwrap();
     assert_eq!(line.split_whitespace().nth(2), Some("3"), "{text}");
     let all = json(&[]);
     assert_eq!(node(&all, "vm1-rx")["packets"], 23, "metrics do not go back: {all}");
-    assert!(node(&all, "vm1-rx")["most_packets"].as_u64().unwrap() <= 3, "{all}");
 
     let quiet = json(&["--interval", "0.1"]);
     assert_eq!(node(&quiet, "vm1-rx")["packets"], 0, "{quiet}");

@@ -4,18 +4,14 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
+use straightline_testing::wait_until;
 
 use super::run::{CONFIG, Running};
 use super::{Fixture, has_root};
-
-fn status(fixture: &Fixture) -> Value {
-    serde_json::from_str(&fixture.execute(&["status", "--json", "--api", "api"]).out).unwrap()
-}
 
 fn of_process(running: &Running, field: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();
@@ -38,7 +34,7 @@ fn guests_exchange_packets_through_a_switch_in_the_sandbox() {
     }
     notifications(&fixture);
     device_state(&fixture);
-    let status = status(&fixture);
+    let status = fixture.ask("status");
     assert_eq!(status["sandbox"], serde_json::json!(["capabilities", "landlock", "seccomp"]));
     assert_eq!(status["refused_calls"], 0);
     running.signal("TERM");
@@ -55,16 +51,13 @@ pub(super) fn exchange(fixture: &Fixture) {
     let mac = |n| format!("02:00:00:00:00:0{n}").parse().unwrap();
     let mut stream = Stream::prepare(&mut source, mac(1), mac(2), &[60, 1514]).unwrap();
     let mut seen = Sequence::default();
-    let end = Instant::now() + Duration::from_secs(20);
-    while seen.packets < 1000 {
-        assert!(Instant::now() < end, "{} of {} have arrived", seen.packets, stream.sent());
+    wait_until("all packets have arrived", || {
         while stream.sent() < 1000 && stream.sent() - seen.packets < 64 && stream.send(&mut source) {}
         source.flush();
         let level = sink.level();
-        if sink.receive(64, |_, segments| seen.note(level, segments)) == 0 {
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
+        while sink.receive(64, |_, segments| seen.note(level, segments)) > 0 {}
+        if seen.packets < 1000 { Err(format!("{} of {}", seen.packets, stream.sent())) } else { Ok(()) }
+    });
     assert_eq!(seen.lost(stream.sent()), 0);
 }
 
@@ -72,13 +65,19 @@ pub(super) fn exchange(fixture: &Fixture) {
 /// (`graph/src/signal.rs`). Each new eventfd is signalled once.
 fn notifications(fixture: &Fixture) {
     let mut guest = Guest::connect(&fixture.path("vm1"), &GuestOptions::default()).unwrap();
-    let call = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     for _ in 0..1000 {
         guest.client().set_vring_call(0, Some(call.as_fd())).unwrap();
     }
-    let mut value = [0; 8];
-    rustix::io::read(&call, &mut value).unwrap();
-    assert_eq!(u64::from_ne_bytes(value), 1000);
+    let mut signalled = 0;
+    wait_until("each eventfd is signalled", || {
+        let mut value = [0; 8];
+        if rustix::io::read(&call, &mut value).is_ok() {
+            signalled += u64::from_ne_bytes(value);
+        }
+        if signalled < 1000 { Err(signalled) } else { Ok(()) }
+    });
+    assert_eq!(signalled, 1000);
 }
 
 /// Saves and loads the device state over a pipe, as QEMU does.
@@ -90,7 +89,7 @@ fn device_state(fixture: &Fixture) {
 
 /// Returns the entry of the process that makes sockets in `status`.
 fn maker(fixture: &Fixture) -> Value {
-    let status = status(fixture);
+    let status = fixture.ask("status");
     let all = status["privileges"].as_array().unwrap();
     all.iter().find(|process| process["process"] == "sockets").unwrap_or_else(|| panic!("{status}")).clone()
 }
@@ -151,15 +150,14 @@ fn the_switch_keeps_no_right_to_give_files_away() {
         assert_eq!((owner(&fixture.path("vm1")), owner(&fixture.path("vm3"))), (ours, (0, 3, 0o666)));
         exchange(&fixture);
 
-        assert_eq!(status(&fixture)["refused_calls"], 0);
+        assert_eq!(fixture.ask("status")["refused_calls"], 0);
         running.signal(signal);
         let done = running.finish();
         assert!(!done.err.contains("refused"), "{done:?}");
-        let end = Instant::now() + Duration::from_secs(20);
-        while ["vm1", "vm2", "vm3"].iter().any(|name| fixture.path(name).exists()) {
-            assert!(Instant::now() < end, "a socket is left");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("all sockets are gone", || {
+            let left: Vec<_> = ["vm1", "vm2", "vm3"].into_iter().filter(|name| fixture.path(name).exists()).collect();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
     }
 }
 
@@ -205,24 +203,14 @@ fn the_api_is_for_a_group_without_a_right_of_the_switch() {
     let running = Running::start(&fixture);
     assert_eq!(of_process(&running, "CapEff"), "0000000000000000");
     assert_eq!(owner(&fixture.path("api")), (0, 7, 0o660));
-    assert_eq!(status(&fixture)["refused_calls"], 0);
+    assert_eq!(fixture.ask("status")["refused_calls"], 0);
     // The process is killed: its sockets stay, others cannot be made.
     let pid = maker(&fixture)["pid"].as_u64().unwrap();
     assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-    let end = Instant::now() + Duration::from_secs(20);
-    while maker(&fixture)["running"] == true {
-        assert!(Instant::now() < end, "it still runs");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let has_ended = || {
-        let events: Value = serde_json::from_str(&fixture.execute(&["events", "--json", "--api", "api"]).out).unwrap();
-        let list = events["events"].as_array().unwrap();
-        list.iter().any(|event| event["kind"] == "sockets-ended" && event["pid"] == pid)
-    };
-    while !has_ended() {
-        assert!(Instant::now() < end, "no event tells it");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the process has ended", || maker(&fixture)["running"] == false);
+    fixture.wait_for_event("the end of the process is an event", |event| {
+        event["kind"] == "sockets-ended" && event["pid"] == pid
+    });
     exchange(&fixture);
     let text = fixture.execute(&["status", "--api", "api"]).out;
     assert!(text.contains("has ended; its sockets stay open, restart the switch to make others"), "{text}");
@@ -241,7 +229,7 @@ fn it_is_switched_off_by_name() {
         fixture.write(&CONFIG.replace("[switch]", &format!("[switch]\nsandbox = [{list}]")));
         let running = Running::start(&fixture);
         assert_eq!(of_process(&running, "Seccomp"), seccomp, "{list}");
-        let names: Vec<String> = serde_json::from_value(status(&fixture)["sandbox"].clone()).unwrap();
+        let names: Vec<String> = serde_json::from_value(fixture.ask("status")["sandbox"].clone()).unwrap();
         assert_eq!(names.join(" "), list.trim_matches('"'));
         running.signal("TERM");
         assert_eq!(running.finish().code, Some(0));

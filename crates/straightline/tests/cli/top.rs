@@ -3,11 +3,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::wait_until;
 
 use super::Fixture;
 use super::run::{CONFIG, Running};
@@ -82,30 +82,25 @@ impl Screen {
         Self { child, controller: File::from(controller), written: String::new(), terminal }
     }
 
-    /// Reads until `is_so`, for at most 20 seconds.
+    /// Reads everything that the program has written, until `is_so`.
     fn until(&mut self, what: &str, mut is_so: impl FnMut(&str, &mut Child) -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
-        loop {
+        wait_until(what, || {
             let mut bytes = [0; 4096];
-            if let Ok(count) = self.controller.read(&mut bytes) {
+            while let Ok(count) = self.controller.read(&mut bytes) {
                 self.written.push_str(&String::from_utf8_lossy(&bytes[..count]));
-            } else if is_so(&self.written, &mut self.child) {
-                return;
-            } else {
-                assert!(Instant::now() < end, "not {what}: {:?}", self.written);
-                std::thread::sleep(Duration::from_millis(5));
             }
-        }
+            if is_so(&self.written, &mut self.child) { Ok(()) } else { Err(self.written.clone()) }
+        });
     }
 
     /// Reads until a line of the screen contains `text`.
     fn until_text(&mut self, text: &str) {
-        self.until(text, |written, _| lines(written).iter().any(|line| line.contains(text)));
+        self.until(&format!("{text:?} is shown"), |written, _| is_shown(written, text));
     }
 
     /// Waits for the end, and checks that the terminal is as it was.
     fn ended(mut self) {
-        self.until("ended", |_, child| child.try_wait().unwrap().is_some());
+        self.until("the program ends", |_, child| child.try_wait().unwrap().is_some());
         for code in RESTORED {
             assert!(self.written.contains(code), "{:?}", self.written);
         }
@@ -113,6 +108,11 @@ impl Screen {
         assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
         assert!(self.child.wait().unwrap().success());
     }
+}
+
+/// Returns whether a line of the screen contains `text` after these bytes.
+fn is_shown(written: &str, text: &str) -> bool {
+    lines(written).iter().any(|line| line.contains(text))
 }
 
 /// Returns what a terminal shows after these bytes. The program writes only the cells that change, so
@@ -177,7 +177,9 @@ fn the_screen_follows_a_switch_that_stops_and_gives_the_terminal_back() {
     assert_eq!(running.finish().code, Some(0));
     screen.until_text("no switch listens");
     let again = Running::start(&fixture);
-    screen.until_text("up 1 s");
+    screen.until("the switch is shown again", |written, _| {
+        !is_shown(written, "no switch listens") && is_shown(written, "0 of 2 ports up")
+    });
     screen.controller.write_all(b"q").unwrap();
     screen.ended();
     drop(again);
@@ -203,9 +205,5 @@ fn a_terminal_that_goes_away_ends_the_program() {
     screen.until_text("no switch listens");
     let nothing = || File::open("/dev/null").unwrap();
     (screen.controller, screen.terminal) = (nothing(), nothing());
-    let end = Instant::now() + Duration::from_secs(20);
-    while screen.child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < end, "the program goes on without its terminal");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the program ends without its terminal", || screen.child.try_wait().unwrap());
 }

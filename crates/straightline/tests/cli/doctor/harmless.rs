@@ -48,6 +48,6 @@ fn a_vm_whose_memory_is_not_shared() {
     // VHOST_USER_SET_FEATURES (2) with VIRTIO_F_VERSION_1, as QEMU does it before the memory table.
     let message = [2_u32, 1, 8, 0, 1].map(u32::to_le_bytes).concat();
     std::io::Write::write_all(&mut frontend, &message).unwrap();
-    traffic::wait_for("no cause", || traffic::ask(&fixture, "ports")["ports"][0]["cause"] == "memory-not-shared");
+    traffic::wait_for(&fixture, "ports", "/ports/0/cause", "memory-not-shared");
     has(&doctor(&fixture), "links", "fail", "the memory of the VM is not shared", "share=on");
 }

@@ -1,22 +1,16 @@
 //! Drops, moves and drift, at a switch that runs.
 
 use super::*;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use straightline_virtio::net_header::NetHeader;
 
-/// The fields of a port in the API's answer that a test waits for.
-pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-pub(super) fn ask(fixture: &Fixture, command: &str) -> serde_json::Value {
-    serde_json::from_str(&fixture.execute(&[command, "--json", "--api", "api"]).out).unwrap()
+/// Asks until a field of the answer has this value.
+pub(super) fn wait_for(fixture: &Fixture, command: &str, field: &str, value: impl Into<serde_json::Value>) {
+    let value = value.into();
+    wait_until(&format!("{field} of {command} is {value}"), || {
+        let answer = fixture.ask(command);
+        if answer.pointer(field) == Some(&value) { Ok(()) } else { Err(answer) }
+    });
 }
 
 fn guest(fixture: &Fixture, name: &str) -> Guest {
@@ -27,7 +21,7 @@ fn guest(fixture: &Fixture, name: &str) -> Guest {
 fn send(guest: &mut Guest, source: u8) {
     let mut frame = vec![0; 100];
     frame[..14].copy_from_slice(&[255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, source, 0x88, 0xb5]);
-    wait_for("the ring takes no packet", || {
+    wait_until("the ring takes the packet", || {
         let is_sent = guest.send(&NetHeader::default(), &frame);
         guest.flush();
         is_sent
@@ -42,7 +36,7 @@ fn a_port_whose_source_check_eats_all_packets() {
     let mut sender = guest(&fixture, "vm1");
     let _receiver = guest(&fixture, "vm2");
     (0..40).for_each(|_| send(&mut sender, 1));
-    wait_for("no drops", || ask(&fixture, "ports")["ports"][0]["drops"]["spoofed"] == 40);
+    wait_for(&fixture, "ports", "/ports/0/drops/spoofed", 40);
     let checks = doctor(&fixture);
     has(
         &checks,
@@ -63,10 +57,15 @@ fn two_guests_with_one_address() {
     let checks = doctor(&fixture);
     assert!(of(&checks, "moves").iter().all(|check| check["result"] == "pass"), "{checks:#?}");
     for turn in 1..=6_u64 {
-        send(&mut guests[usize::from(turn % 2 == 0)], 9);
-        wait_for("the address does not move", || ask(&fixture, "status")["moves"][0]["count"] == turn - 1);
+        let at = usize::from(turn % 2 == 0);
+        send(&mut guests[at], 9);
+        wait_for(&fixture, "fdb", "/entries/0/port", ["vm1", "vm2"][at]);
+        wait_for(&fixture, "status", "/moves/0/count", turn - 1);
     }
-    wait_for("no events", || ask(&fixture, "events")["events"].to_string().matches("\"moved\"").count() == 5);
+    wait_until("each move is an event", || {
+        let events = fixture.ask("events");
+        if events["events"].to_string().matches("\"moved\"").count() == 5 { Ok(()) } else { Err(events) }
+    });
     has(
         &doctor(&fixture),
         "moves",

@@ -8,6 +8,7 @@ use straightline_switch::api::{
     ApiServer, DropCount, Drops, ErrorCode, Events, Fdb, History, Link, Neighbours, Port, PortHistory, Ports, Queue,
     Refusal, Runtime, Source, Status, Stream, Tunnel,
 };
+use straightline_testing::wait_until;
 
 use super::super::run::Running;
 use super::super::{Fixture, our_uid, skip};
@@ -173,8 +174,10 @@ fn the_page_shows_the_switch() {
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
     // Answers of the switch are kept for a moment.
-    let mut loads = std::iter::repeat_with(|| load(&fixture, &url).0).take(5);
-    let page = loads.find(|page| page.contains(">switch gone</p>")).expect("the switch is gone");
+    let page = wait_until("the page says that the switch is gone", || {
+        let (page, _) = load(&fixture, &url);
+        if page.contains(">switch gone</p>") { Ok(page) } else { Err(page) }
+    });
     assert!(page.contains("no switch listens on api"), "{page}");
     web.stop();
 }

@@ -7,7 +7,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+
+use straightline_testing::wait_until;
 
 use super::run::{CONFIG, Running};
 use super::{Fixture, our_uid};
@@ -89,18 +90,6 @@ impl Reply {
     }
 }
 
-/// Waits until a condition holds.
-fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(Instant::now() < end, "{what} in a minute");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn it_serves_the_answers_and_the_metrics() {
     let fixture = Fixture::new();
@@ -117,9 +106,9 @@ fn it_serves_the_answers_and_the_metrics() {
         assert_eq!(web.get("/api/all").json()[command].is_null(), command == "fdb");
     }
     assert!(web.get("/api/events").json()["events"].is_array());
-    let history = wait_for("there is a history", || {
+    let history = wait_until("there is a history", || {
         let history = web.get("/api/history").json();
-        Some(history).filter(|history| history["times"].as_array().is_some_and(|times| times.len() > 1))
+        if history["times"].as_array().is_some_and(|times| times.len() > 1) { Ok(history) } else { Err(history) }
     });
     let times = history["times"].as_array().unwrap();
     let port = &history["ports"][1];
@@ -166,14 +155,26 @@ fn a_switch_may_go_and_come_back() {
     let fixture = Fixture::new();
     fixture.write(CONFIG);
     let web = Web::start(&fixture, &[]);
+    let wait_for_status = |what: &str, status: u16| {
+        wait_until(what, || {
+            let reply = web.get("/api/all");
+            if reply.status == status { Ok(reply) } else { Err(reply) }
+        })
+    };
+    let wait_for_metric = |line: &str| {
+        wait_until(&format!("the metrics have {line:?}"), || {
+            let metrics = web.get("/metrics").body;
+            if metrics.lines().any(|one| one == line) { Ok(()) } else { Err(metrics) }
+        });
+    };
     for _ in 0..2 {
-        let gone = wait_for("it is gone", || Some(web.get("/api/all")).filter(|reply| reply.status == 503));
+        let gone = wait_for_status("the switch is gone", 503);
         assert!(gone.json()["error"].as_str().unwrap().starts_with("no switch listens on api"), "{gone:?}");
-        wait_for("metrics say so", || web.get("/metrics").body.contains("\nstraightline_up 0\n").then_some(()));
+        wait_for_metric("straightline_up 0");
         let running = Running::start(&fixture);
-        let back = wait_for("it is back", || Some(web.get("/api/all")).filter(|reply| reply.status == 200));
+        let back = wait_for_status("the switch is back", 200);
         assert_eq!(back.json()["status"]["ports"], 2);
-        wait_for("metrics say so", || web.get("/metrics").body.contains("\nstraightline_up 1\n").then_some(()));
+        wait_for_metric("straightline_up 1");
         running.signal("TERM");
         assert_eq!(running.finish().code, Some(0));
     }
