@@ -9,17 +9,14 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, Ring};
 use straightline_switch::api;
+use straightline_testing::{PATIENCE, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::vhost_user::FrontendClient;
-
-/// Time limit of a test. Only a failure takes so long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Maximum number of packets in flight. After a kill, the receive ring may have to hold three sets:
 /// packets that the kill left there, the same packets again, and new packets. The smallest case has
@@ -105,15 +102,28 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Sends as many packets as the window allows, and receives once.
+    /// Sends as many packets as the window allows, and receives, as long as something arrives.
     fn step(&mut self, from: &mut Guest, to: &mut Guest) {
-        while self.sent < self.last().max(self.floor) + WINDOW && from.send(&NetHeader::default(), &frame(self.sent)) {
-            self.sent += 1;
+        for _ in 0..64 {
+            while self.sent < self.last().max(self.floor) + WINDOW
+                && from.send(&NetHeader::default(), &frame(self.sent))
+            {
+                self.sent += 1;
+            }
+            from.flush();
+            if self.receive(to) == 0 {
+                return;
+            }
         }
-        from.flush();
-        if self.receive(to) == 0 {
-            std::thread::sleep(Duration::from_micros(100));
-        }
+    }
+
+    /// Goes on until all numbers below `end` have arrived, or have been lost before a later one.
+    fn run_until(&mut self, what: &str, end: u64, from: &mut Guest, to: &mut Guest, switch: &mut Switch) {
+        wait_until(&format!("{what}: packet {} arrives", end - 1), || {
+            assert!(!switch.was_killed(), "{what}: the switch was killed");
+            self.step(from, to);
+            if self.last() < end { Err(self.last()) } else { Ok(()) }
+        });
     }
 
     fn receive(&mut self, to: &mut Guest) -> usize {
@@ -182,11 +192,10 @@ fn survive(case: &Case) {
     assert_eq!(a.guest.features() & f::VIRTIO_F_RING_PACKED, layout);
 
     let mut traffic = Traffic::default();
-    let end = Instant::now() + PATIENCE;
-    while !switch.was_killed() {
-        assert!(Instant::now() < end, "{what}: the switch was not killed");
+    wait_until(&format!("{what}: the switch is killed"), || {
         traffic.step(&mut a.guest, &mut b.guest);
-    }
+        switch.was_killed()
+    });
     drop(switch);
     let mut switch = Switch::start(dir.path(), None);
     b.again();
@@ -198,20 +207,14 @@ fn survive(case: &Case) {
     rustix::io::read(&call, &mut [0; 8]).expect("the call was sent");
 
     traffic.floor = traffic.sent;
-    while traffic.last() < traffic.floor + 1000 {
-        assert!(Instant::now() < end, "{what}: traffic does not go on after {}", traffic.last());
-        assert!(!switch.was_killed(), "{what}: killed again");
-        traffic.step(&mut a.guest, &mut b.guest);
-    }
+    traffic.run_until(&what, traffic.floor + 1000, &mut a.guest, &mut b.guest, &mut switch);
     // From here on the receiver does not offer used buffers again. Every receive buffer must come
     // back with a packet, and every transmit buffer must be free once all packets are sent.
     b.guest.withhold(true);
     let ring = usize::from(options.ring_size);
     let buffers = options.buffer_len.checked_div(split).map_or(ring, |parts| ring / parts as usize);
     let mut sent = 0;
-    let mut free = 0;
-    while (b.guest.kept(), free) != (ring, ring) {
-        assert!(Instant::now() < end, "{what}: {} receive and {free} transmit buffers of {ring}", b.guest.kept());
+    wait_until(&format!("{what}: the guests have {ring} receive and transmit buffers"), || {
         if sent < 2 * buffers && a.guest.send(&NetHeader::default(), &frame(traffic.sent)) {
             traffic.sent += 1;
             sent += 1;
@@ -220,8 +223,9 @@ fn survive(case: &Case) {
         traffic.receive(&mut b.guest);
         // Looking for a free buffer also takes back the used buffers.
         a.guest.next_buffer();
-        free = a.guest.spare();
-    }
+        let found = (b.guest.kept(), a.guest.spare());
+        if found == (ring, ring) { Ok(()) } else { Err(found) }
+    });
     // Only packets that the killed switch held are lost.
     let lost = (0..traffic.floor).filter(|number| !traffic.arrived.contains(number)).count() as u64;
     assert!(lost <= WINDOW, "{what}: {lost} packets were lost");
@@ -246,33 +250,26 @@ fn a_worker_that_panics_ends_the_process_with_an_error() {
     let [mut a, _b] = ["a", "b"].map(|name| Guest::connect(&dir.path().join(name), &GuestOptions::default()).unwrap());
     assert!(a.send(&NetHeader::default(), &frame(0)));
     a.flush();
-    let end = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = switch.0.try_wait().expect("its state") {
-            break status;
-        }
-        assert!(Instant::now() < end, "the switch goes on without its worker");
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let status = wait_until("the switch ends with its worker", || switch.0.try_wait().expect("its state"));
     assert_eq!(status.code(), Some(1), "{status}");
     assert!(["a", "b", "api"].iter().all(|name| !dir.path().join(name).exists()), "sockets are left behind");
 }
 
-/// Returns the reason that `ports` shows for port a.
-fn reason(folder: &Path) -> String {
-    let ports: api::Ports = api::ask(&folder.join("api")).expect("an answer");
-    ports.ports[0].reason.clone().unwrap_or_default()
+/// Waits until the reason that `ports` shows for port a has these words.
+fn wait_for_reason(folder: &Path, words: &str) {
+    wait_until(&format!("the reason is that {words}"), || {
+        let ports: api::Ports = api::ask(&folder.join("api")).expect("an answer");
+        let reason = ports.ports[0].reason.clone().unwrap_or_default();
+        if reason.contains(words) { Ok(()) } else { Err(reason) }
+    });
 }
 
 #[test]
 fn a_port_whose_thread_ends_by_a_panic_refuses_whoever_comes() {
     let (dir, _switch) = with_panic("port-left:1");
     drop(Guest::connect(&dir.path().join("a"), &GuestOptions::default()).expect("a guest"));
-    let end = Instant::now() + PATIENCE;
-    while !reason(dir.path()).contains("only a restart brings it back: a bug of the switch: the fail point port-left") {
-        assert!(Instant::now() < end, "{}", reason(dir.path()));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let words = "only a restart brings it back: a bug of the switch: the fail point port-left";
+    wait_for_reason(dir.path(), words);
     assert!(FrontendClient::connect(dir.path().join("a")).is_err(), "nobody would answer");
     FrontendClient::connect(dir.path().join("b")).expect("connect").get_features().expect("the other one serves");
 }
@@ -284,19 +281,11 @@ fn a_port_whose_thread_panics_leaves_its_frontend_and_serves_the_next() {
     first.set_timeout(Some(PATIENCE)).expect("a timeout");
     let refused = first.get_features().expect_err("nobody is there to answer").to_string();
     assert!(refused.contains("closed the connection"), "the frontend was left waiting: {refused}");
-    let end = Instant::now() + PATIENCE;
-    while !reason(dir.path()).contains("a bug of the switch: the fail point port-message") {
-        assert!(Instant::now() < end, "{}", reason(dir.path()));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_reason(dir.path(), "a bug of the switch: the fail point port-message");
     // The other port was not affected, and the next frontend at this port is served.
     let [mut a, mut b] =
         ["a", "b"].map(|name| Guest::connect(&dir.path().join(name), &GuestOptions::default()).unwrap());
-    let mut traffic = Traffic::default();
-    while traffic.last() < 100 {
-        assert!(Instant::now() < end && !switch.was_killed(), "no traffic");
-        traffic.step(&mut a, &mut b);
-    }
+    Traffic::default().run_until("the next frontend", 100, &mut a, &mut b, &mut switch);
 }
 
 struct Switch(Child);
