@@ -35,11 +35,13 @@ impl Processes {
             let [program, command, rest @ ..] = &args[..] else { return None };
             let is_ours = Path::new(program).file_name().is_some_and(|name| name == "straightline") && command == "run";
             let file = rest.iter().find(|arg| !arg.starts_with('-')).filter(|_| is_ours)?;
-            // A relative path begins where the process is.
-            let folder = fs::read_link(host.path(&format!("proc/{pid}/cwd"))).unwrap_or_default();
-            let file = folder.join(file);
+            // A relative path begins where the process is. If that is not visible, or the process has just
+            // ended, its file is not known.
+            let folder = fs::read_link(host.path(&format!("proc/{pid}/cwd")));
+            let is_known = folder.is_ok() || Path::new(file).is_absolute();
+            let file = folder.unwrap_or_default().join(file);
             let is_meant = match named {
-                Some(named) => super::is_same_file(named, &file),
+                Some(named) => is_known && super::is_same_file(named, &file),
                 None => api == Path::new(DEFAULT_PATH),
             };
             Some(SwitchProcess { pid: *pid, file, is_meant })
@@ -346,5 +348,11 @@ mod tests {
         assert_eq!(found(Some(&file)), expected(true));
         assert_eq!(found(Some(&root.path().join("b.toml"))), expected(false));
         assert_eq!(processes.switches(&host, Path::new("/run/other.sock"), None), expected(false));
+
+        // A process that ends while it is looked at. This test's own folder has a file of that name.
+        write(root.path(), "proc/15/cmdline", "straightline\0run\0Cargo.toml\0");
+        let processes = Processes::scan(&host).unwrap();
+        let found = processes.switches(&host, Path::new(DEFAULT_PATH), Some(Path::new("Cargo.toml")));
+        assert!(found.iter().any(|process| process.pid == 15) && found.iter().all(|process| !process.is_meant));
     }
 }
