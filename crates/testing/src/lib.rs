@@ -6,6 +6,7 @@
 //! | | [`allocations`] | an allocator that counts the allocations of a thread |
 //! | | [`golden`] | frames of each kind of tunnel, which this project's code did not make |
 //! | | (the root) | [`wait_until`], the one wait of all tests |
+//! | | (the root) | [`KernelThread`], a thread that has to wait before a test goes on |
 //! | `frames` | `frames` | frames of all kinds for flow tables |
 //! | `packet` | `memory` | memory in place of guest memory, and arenas to run turns in |
 //! | `graph` | `ports` | ports of a graph that send packets of a test, and keep what they get |
@@ -43,10 +44,12 @@ pub mod packets;
 pub mod ports;
 #[cfg(feature = "switch")]
 mod rig;
+mod thread;
 #[cfg(feature = "switch")]
 pub mod tunnel;
 mod wait;
 
 #[cfg(feature = "switch")]
 pub use rig::*;
+pub use thread::KernelThread;
 pub use wait::{Answer, PATIENCE, wait_until};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::mpsc::channel;
 
 use straightline_packet::{Arena, Rcu, RcuCell, Settings};
+use straightline_testing::{KernelThread, wait_until};
 
 /// A value that counts its living instances, and shows if one is read after it was freed.
 struct Canary(Arc<AtomicUsize>, AtomicBool);
@@ -93,32 +94,28 @@ fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
     let mut published = Some(RcuCell::new(&rcu));
     published.as_ref().expect("just made").swap(Some(canary(&alive)));
     let [inside, leave, done] = [const { AtomicBool::new(false) }; 3];
-    let until = |flag: &AtomicBool, limit: Duration| {
-        let start = std::time::Instant::now();
-        while !flag.load(Ordering::SeqCst) && start.elapsed() < limit {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
+    let until = |what: &str, flag: &AtomicBool| wait_until(what, || flag.load(Ordering::SeqCst));
+    let (tell, told) = channel();
     std::thread::scope(|s| {
         s.spawn(|| {
             early.turn(|_| {
                 inside.store(true, Ordering::SeqCst);
-                until(&leave, Duration::from_secs(20));
+                until("the early reader may leave", &leave);
             });
         });
-        until(&inside, Duration::from_secs(20));
+        until("the early reader is in a turn", &inside);
         s.spawn(|| {
+            tell.send(KernelThread::current()).expect("this test waits for it");
             rcu.wait();
             done.store(true, Ordering::SeqCst);
         });
-        // Long enough for `wait` to check the reader. On a slower machine the test is weaker, but
-        // never wrong.
-        std::thread::sleep(Duration::from_millis(30));
+        // It has checked the late reader then, which was the first to register.
+        told.recv().expect("the thread runs").wait_until_blocked("the call waits for the early reader");
         late.turn(|turn| {
             let canary = published.as_ref().and_then(|p| p.load(turn)).expect("published");
             drop(published.take());
             leave.store(true, Ordering::SeqCst);
-            until(&done, Duration::from_millis(500));
+            until("the call returns", &done);
             assert_eq!(alive.load(Ordering::SeqCst), 1, "freed within a turn");
             assert!(!canary.1.load(Ordering::SeqCst));
         });

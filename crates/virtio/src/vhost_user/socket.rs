@@ -154,12 +154,15 @@ fn invalid(what: String) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::channel;
+    use std::thread::{self, JoinHandle};
+
+    use straightline_testing::KernelThread;
+
     use super::*;
     use crate::vhost_user::Request;
     use crate::vhost_user::message::VringState;
-    use std::io::Write;
-    use std::thread;
-    use std::time::Duration;
 
     fn pair() -> (Connection, Connection) {
         let (a, b) = UnixStream::pair().unwrap();
@@ -270,6 +273,17 @@ mod tests {
         }
     }
 
+    /// Starts a thread, and waits until the thread waits for its peer.
+    fn blocked<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let (tell, told) = channel();
+        let thread = thread::spawn(move || {
+            tell.send(KernelThread::current()).unwrap();
+            f()
+        });
+        told.recv().unwrap().wait_until_blocked("the thread waits for its peer");
+        thread
+    }
+
     #[test]
     fn a_stopper_frees_a_thread_that_waits_for_a_stalled_peer() {
         // In the middle of a message.
@@ -278,8 +292,7 @@ mod tests {
         let stopper = b.1.stopper().unwrap();
         let (peer, stalled) = b;
         peer.send(&request().to_bytes()[..5], &[]).unwrap();
-        let waiter = thread::spawn(move || stalled.recv());
-        thread::sleep(Duration::from_millis(20));
+        let waiter = blocked(move || stalled.recv());
         stopper.stop();
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(a.write(&[0]).is_err(), "a peer that is gone is an error and no signal");
@@ -287,16 +300,14 @@ mod tests {
         // Between messages.
         let (_peer, idle) = pair();
         let stopper = idle.stopper().unwrap();
-        let waiter = thread::spawn(move || idle.recv());
-        thread::sleep(Duration::from_millis(20));
+        let waiter = blocked(move || idle.recv());
         stopper.stop();
         assert!(waiter.join().unwrap().unwrap().is_none());
 
         // A peer that does not read.
         let (_peer, writer) = pair();
         let stopper = writer.stopper().unwrap();
-        let waiter = thread::spawn(move || writer.send(&vec![0; 16 << 20], &[]));
-        thread::sleep(Duration::from_millis(20));
+        let waiter = blocked(move || writer.send(&vec![0; 16 << 20], &[]));
         stopper.stop();
         assert!(waiter.join().unwrap().is_err());
     }

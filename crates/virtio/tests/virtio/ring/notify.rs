@@ -1,9 +1,9 @@
 //! Notifications: which side is notified when, and the event suppression that each side writes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex};
 
 use proptest::prelude::*;
+use straightline_testing::PATIENCE;
 use straightline_testing::guest_ring::{BUFFERS, GuestRing};
 use straightline_virtio::ring::{Device, First, Standing, need_event};
 
@@ -173,18 +173,27 @@ fn a_chain_is_passed_over_as_a_whole<L: Layout>() {
     }
 }
 
-/// Waits for a notification. Only a lost notification makes a side sleep that long.
-fn sleep(notified: &AtomicBool, who: &str) {
-    let start = Instant::now();
-    while !notified.swap(false, Ordering::SeqCst) {
-        std::thread::park_timeout(Duration::from_secs(10));
-        assert!(start.elapsed() < Duration::from_secs(10), "the {who} was not woken");
-    }
+/// The notification of a side that sleeps.
+#[derive(Default)]
+struct Bell {
+    has_rung: Mutex<bool>,
+    rings: Condvar,
 }
 
-fn wake(notified: &AtomicBool, who: &std::thread::Thread) {
-    notified.store(true, Ordering::SeqCst);
-    who.unpark();
+impl Bell {
+    /// Waits for a notification. Only a lost notification makes a side sleep so long that this fails.
+    fn sleep(&self, who: &str) {
+        let guard = self.has_rung.lock().expect("no panic");
+        let slept = self.rings.wait_timeout_while(guard, PATIENCE, |has_rung| !*has_rung);
+        let (mut has_rung, timeout) = slept.expect("no panic");
+        assert!(!timeout.timed_out(), "the {who} was not woken");
+        *has_rung = false;
+    }
+
+    fn ring(&self) {
+        *self.has_rung.lock().expect("no panic") = true;
+        self.rings.notify_one();
+    }
 }
 
 /// Two threads, and each sleeps when it finds nothing. A single lost notification would stop the
@@ -195,18 +204,17 @@ fn sleepers_are_always_woken<L: Layout>() {
     for event_idx in [false, true] {
         let guest = GuestRing::new(L::SMALL);
         let (mut device, mut driver) = L::halves(&guest, event_idx);
-        let kicked = AtomicBool::new(false);
-        let called = AtomicBool::new(false);
-        let driver_thread = std::thread::current();
+        let kick = Bell::default();
+        let call = Bell::default();
         std::thread::scope(|s| {
-            let device_thread = s.spawn(|| {
+            s.spawn(|| {
                 let mut done = 0;
                 while done < CHAINS {
                     let mut firsts = [First::default(); 4];
                     let found = device.find(&mut firsts).expect("a good driver");
                     if found == 0 {
                         if !device.arm(0).expect("a good driver") {
-                            sleep(&kicked, "device");
+                            kick.sleep("device");
                         }
                         device.disarm();
                         continue;
@@ -215,7 +223,7 @@ fn sleepers_are_always_woken<L: Layout>() {
                     device.give_back(device.outstanding());
                     done += found;
                     if device.must_notify() {
-                        wake(&called, &driver_thread);
+                        call.ring();
                     }
                 }
             });
@@ -227,7 +235,7 @@ fn sleepers_are_always_woken<L: Layout>() {
                 }
                 driver.publish();
                 if driver.must_kick() {
-                    wake(&kicked, device_thread.thread());
+                    kick.ring();
                 }
                 let before = reaped;
                 while let Some(used) = driver.used() {
@@ -236,7 +244,7 @@ fn sleepers_are_always_woken<L: Layout>() {
                 }
                 if reaped == before {
                     if !driver.want_interrupt(true) {
-                        sleep(&called, "driver");
+                        call.sleep("driver");
                     }
                     driver.want_interrupt(false);
                 }

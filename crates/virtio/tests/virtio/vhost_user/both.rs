@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
+use straightline_testing::PATIENCE;
 use straightline_virtio::features::{
     VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_DEVICE_STATE,
     VHOST_USER_PROTOCOL_F_REPLY_ACK, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CSUM,
@@ -21,7 +21,7 @@ use super::backend::{self, FEATURES, Seen};
 fn connect() -> (FrontendClient, JoinHandle<Seen>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let client = FrontendClient::from_stream(ours);
-    client.set_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.set_timeout(Some(PATIENCE)).unwrap();
     (client, backend::spawn(theirs))
 }
 
@@ -230,7 +230,7 @@ fn a_channel_of_the_backend_is_used_and_a_removal_has_no_descriptor() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let backend = std::thread::spawn(move || serve_with_own_channels(&Connection::new(theirs)));
     let mut client = FrontendClient::from_stream(ours);
-    client.set_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.set_timeout(Some(PATIENCE)).unwrap();
     client.handshake(u64::MAX, u64::MAX).unwrap();
     assert_eq!(client.save_state().unwrap(), b"saved");
     client.load_state(b"loaded").unwrap();
