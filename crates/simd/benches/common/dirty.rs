@@ -71,6 +71,8 @@ impl Drop for Writer {
     }
 }
 
+/// Waits for the other thread without giving the CPU away, as a worker does. The time is the subject: what
+/// sleeps finds other contents in the caches.
 fn wait_for<T>(mut ready: impl FnMut() -> Option<T>) -> T {
     let mut turns = 0u32;
     loop {
