@@ -91,7 +91,13 @@ fn run<T>(
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use straightline_testing::wait_until;
+
     use super::*;
+    use crate::clock::MovedTime;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const HOUR: Duration = Duration::from_secs(3600);
 
     fn block_on<F: Future>(future: F) -> F::Output {
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
@@ -110,10 +116,9 @@ mod tests {
             .expect("a thread"),
         );
         block_on(async {
-            let hour = Duration::from_secs(3600);
             let clients = (0..100).map(|_| {
                 let feed = Arc::clone(&feed);
-                tokio::spawn(async move { feed.within(hour).await })
+                tokio::spawn(async move { feed.within(HOUR).await })
             });
             let clients: Vec<_> = clients.collect();
             tokio::task::yield_now().await;
@@ -128,36 +133,41 @@ mod tests {
     #[test]
     fn a_value_from_before_an_event_is_fetched_again() {
         let mut next = 0;
-        let feed = Feed::start("feed", &Clock::default(), move || {
+        let (time, clock) = MovedTime::new();
+        let feed = Feed::start("feed", &clock, move || {
             next += 1;
             next
         })
         .expect("a thread");
-        let hour = Duration::from_secs(3600);
-        let begun = Instant::now();
-        assert_eq!(block_on(feed.within(hour)).as_deref(), Some(&1));
-        // This value is newer than the event.
-        assert_eq!(feed.newest(hour, Some(begun)).as_deref(), Some(&1));
-        let event = Instant::now();
-        while feed.newest(hour, Some(event)).as_deref() == Some(&1) {
-            thread::yield_now();
-        }
+        let begun = time.now();
+        assert_eq!(block_on(feed.within(HOUR)).as_deref(), Some(&1));
+        // This value is as new as the event.
+        assert_eq!(feed.newest(HOUR, Some(begun)).as_deref(), Some(&1));
+        time.advance(SECOND);
+        let event = time.now();
+        let another =
+            wait_until("the value is fetched again", || feed.newest(HOUR, Some(event)).filter(|value| **value != 1));
+        assert_eq!(*another, 2, "the value from before the event was asked for once");
     }
 
     #[test]
     fn an_old_value_is_fetched_again_and_a_dead_thread_is_noticed() {
         let mut next = 0;
-        let feed = Feed::start("feed", &Clock::default(), move || {
+        let (time, clock) = MovedTime::new();
+        let feed = Feed::start("feed", &clock, move || {
             next += 1;
             assert!(next < 3, "the thread ends here");
             next
         })
         .expect("a thread");
         block_on(async {
-            assert_eq!(feed.within(Duration::from_secs(3600)).await.as_deref(), Some(&1));
-            assert_eq!(feed.within(Duration::from_secs(3600)).await.as_deref(), Some(&1));
-            assert_eq!(feed.within(Duration::ZERO).await.as_deref(), Some(&2));
-            assert_eq!(feed.within(Duration::ZERO).await, None);
+            assert_eq!(feed.within(SECOND).await.as_deref(), Some(&1));
+            time.advance(SECOND);
+            assert_eq!(feed.within(SECOND).await.as_deref(), Some(&1), "it is not older than that");
+            time.advance(Duration::from_nanos(1));
+            assert_eq!(feed.within(SECOND).await.as_deref(), Some(&2));
+            time.advance(2 * SECOND);
+            assert_eq!(feed.within(SECOND).await, None);
         });
     }
 }

@@ -215,8 +215,15 @@ where
     S: HttpService<hyper::body::Incoming, ResBody = Full<Bytes>, Error = Infallible>,
 {
     let _ = stream.set_nodelay(true);
-    let is_slow = Arc::new(AtomicBool::new(false));
-    let stream = Watched { stream, is_slow: Arc::clone(&is_slow) };
+    serve_watched(Watched { stream, is_slow: Arc::default() }, service, times).await
+}
+
+/// Does the same for a connection of which the caller may have the flag.
+async fn serve_watched<S>(stream: Watched, service: S, times: &Times) -> Result<(), hyper::Error>
+where
+    S: HttpService<hyper::body::Incoming, ResBody = Full<Bytes>, Error = Infallible>,
+{
+    let is_slow = Arc::clone(&stream.is_slow);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(times.headers).max_buf_size(MAX_HEADERS);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
@@ -283,67 +290,91 @@ impl AsyncWrite for Watched {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{ErrorKind, Read, Write};
     use std::net::TcpStream as Client;
+
+    use straightline_testing::wait_until;
+    use tokio::runtime::Runtime;
+    use tokio::task::{JoinHandle, yield_now};
+    use tokio::time::{Instant, advance};
 
     use super::*;
 
     /// More than the buffers of both ends hold.
     const LARGE: usize = 64 << 20;
 
-    /// Serves one connection, with a large reply, and tells the client when the server is done with
-    /// it. `last` is the time of its end.
-    fn served(client: impl FnOnce(Client, &AtomicBool) + Send + 'static, last: Duration) {
-        let listener = StdListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let times = Times { last, ..TIMES };
-        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build().unwrap();
-        let is_done = Arc::new(AtomicBool::new(false));
-        let done = Arc::clone(&is_done);
-        let thread = std::thread::spawn(move || {
-            let mut stream = Client::connect(address).unwrap();
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-            client(stream, &done);
-        });
-        runtime.block_on(async {
-            let (stream, _) = TcpListener::from_std(listener).unwrap().accept().await.unwrap();
-            let service = service_fn(|_: hyper::Request<hyper::body::Incoming>| async {
-                Ok::<_, Infallible>(hyper::Response::new(Full::new(Bytes::from(vec![b'x'; LARGE]))))
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A connection whose server has to wait for its client, with a large reply. Time stands still, unless
+    /// the runtime has nothing to do.
+    struct Slow {
+        client: Client,
+        server: JoinHandle<Result<(), hyper::Error>>,
+        runtime: Runtime,
+    }
+
+    impl Slow {
+        fn new() -> Self {
+            let runtime =
+                runtime::Builder::new_current_thread().enable_io().enable_time().start_paused(true).build().unwrap();
+            let listener = StdListener::bind("127.0.0.1:0").unwrap();
+            let mut client = Client::connect(listener.local_addr().unwrap()).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            client.set_nonblocking(true).unwrap();
+            let (stream, _) = listener.accept().unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let is_slow = Arc::new(AtomicBool::new(false));
+            let noted = Arc::clone(&is_slow);
+            let server = runtime.block_on(async {
+                let stream = Watched { stream: TcpStream::from_std(stream).unwrap(), is_slow };
+                tokio::spawn(async move {
+                    let service = service_fn(|_: hyper::Request<hyper::body::Incoming>| async {
+                        Ok::<_, Infallible>(hyper::Response::new(Full::new(Bytes::from(vec![b'x'; LARGE]))))
+                    });
+                    serve_watched(stream, service, &TIMES).await
+                })
             });
-            let served = timeout(2 * TIMES.last, serve_connection(stream, service, &times));
-            let _ = served.await.expect("the connection ends");
-        });
-        is_done.store(true, Ordering::Relaxed);
-        thread.join().unwrap();
+            wait_until("the server waits for its client", || {
+                runtime.block_on(yield_now());
+                noted.load(Ordering::Relaxed)
+            });
+            Self { client, server, runtime }
+        }
     }
 
     /// It never stops reading, and never reads everything.
     #[test]
     fn a_client_that_reads_a_little_now_and_then_does_not_stay() {
-        served(
-            |mut stream, is_done| {
-                let mut some = [0; 100];
-                // The kernel still has bytes for it when the server is done.
-                while !is_done.load(Ordering::Relaxed) && stream.read(&mut some).is_ok_and(|count| count > 0) {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            },
-            Duration::from_millis(100),
-        );
+        let Slow { mut client, server, runtime } = Slow::new();
+        runtime.block_on(async {
+            let begun = Instant::now();
+            while begun.elapsed() + SECOND < TIMES.last {
+                assert!(client.read(&mut [0; 100]).unwrap() > 0, "the kernel has bytes for it");
+                advance(SECOND).await;
+                assert!(!server.is_finished(), "it has time to read");
+            }
+            let _ = timeout(TIMES.last, server).await.expect("the connection ends");
+        });
     }
 
     #[test]
     fn a_client_that_makes_the_server_wait_gets_its_reply_and_no_other() {
-        served(
-            |mut stream, _| {
-                std::thread::sleep(Duration::from_millis(50));
-                let mut reply = Vec::new();
-                // The end of the connection.
-                stream.read_to_end(&mut reply).unwrap();
-                assert!(reply.len() > LARGE, "{} bytes", reply.len());
-            },
-            TIMES.last,
-        );
+        let Slow { mut client, server, runtime } = Slow::new();
+        let mut some = vec![0; 1 << 20];
+        let mut count = 0;
+        // Until the end of the connection.
+        wait_until("the client has read everything", || {
+            runtime.block_on(yield_now());
+            loop {
+                match client.read(&mut some) {
+                    Ok(0) => return Ok(()),
+                    Ok(more) => count += more,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(count),
+                    Err(error) => panic!("{error} after {count} bytes"),
+                }
+            }
+        });
+        assert!(count > LARGE, "{count} bytes");
+        assert!(runtime.block_on(server).unwrap().is_ok());
     }
 }

@@ -9,9 +9,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use straightline_api::{
     Drops, Events, Fdb, Joined, JoinedKind, Link, Neighbours, Node, Port, Ports, Queue, Runtime, Status, Tables, Worker,
@@ -106,6 +107,34 @@ fn answers(second: Link) -> HashMap<&'static str, String> {
         ("events", json(value(Events { last: 7, events: Vec::new() }))),
     ]
     .into()
+}
+
+/// The time of a server, which stands still until a test moves it.
+#[derive(Clone)]
+struct Time {
+    begun: Instant,
+    passed: Arc<Mutex<Duration>>,
+}
+
+impl Time {
+    fn new() -> Self {
+        Self { begun: Instant::now(), passed: Arc::default() }
+    }
+
+    /// Returns how far the test has moved it.
+    fn passed(&self) -> Duration {
+        *self.passed.lock().unwrap()
+    }
+
+    fn advance(&self, by: Duration) {
+        *self.passed.lock().unwrap() += by;
+    }
+
+    /// Lets a server tell the age of its answers by this time.
+    fn set(&self, server: Server) -> Server {
+        let time = self.clone();
+        server.with_clock(move || time.begun + time.passed())
+    }
 }
 
 /// A server on a thread of this process, with the folder of its switch's socket.

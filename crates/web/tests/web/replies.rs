@@ -1,14 +1,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use straightline_api::Link;
 use straightline_evpn::process::Status;
+use straightline_testing::wait_until;
 
-use super::{Switch, Web};
+use super::{Switch, Time, Web};
 
 #[test]
 fn answers_are_passed_on_and_metrics_have_two_formats() {
@@ -38,8 +37,14 @@ fn answers_are_passed_on_and_metrics_have_two_formats() {
 fn metrics_of_evpn_come_and_go_with_its_process() {
     let web = Web::start();
     let _switch = web.switch();
-    let has_line = |line: &str| web.get("/metrics").body.lines().any(|one| one == line);
-    assert!(has_line("straightline_evpn_up 0"));
+    let wait_for_lines = |lines: &[&str]| {
+        wait_until(&format!("the metrics have {lines:?}"), || {
+            let metrics = web.get("/metrics").body;
+            let has_line = |line: &&str| metrics.lines().any(|one| one == *line);
+            if lines.iter().all(has_line) { Ok(()) } else { Err(metrics) }
+        });
+    };
+    wait_for_lines(&["straightline_evpn_up 0"]);
     let listener = UnixListener::bind(web.folder.path().join("evpn")).unwrap();
     std::thread::spawn(move || {
         for client in listener.incoming() {
@@ -52,11 +57,7 @@ fn metrics_of_evpn_come_and_go_with_its_process() {
             let _ = writeln!(client, "{}", serde_json::to_string(&status).unwrap());
         }
     });
-    let began = Instant::now();
-    while !has_line("straightline_evpn_routes_received 7") {
-        assert!(began.elapsed() < Duration::from_secs(60), "{}", web.get("/metrics").body);
-    }
-    assert!(has_line("straightline_evpn_up 1") && has_line("straightline_evpn_gobgp_up 0"));
+    wait_for_lines(&["straightline_evpn_routes_received 7", "straightline_evpn_up 1", "straightline_evpn_gobgp_up 0"]);
 }
 
 #[test]
@@ -72,36 +73,32 @@ fn findings_are_there_if_somebody_finds() {
 
 #[test]
 fn findings_are_made_anew_when_a_link_changes() {
-    let mut made = 0;
-    let find = move || {
-        made += 1;
-        Some(format!("{{\"checks\":[{made}]}}"))
-    };
-    let web = Web::start_with(|server| server.with_findings(find));
+    let time = Time::new();
+    let shown = time.clone();
+    let find = move || Some(format!("{{\"checks\":[{}]}}", shown.passed().as_secs()));
+    let web = Web::start_with(|server| time.set(server.with_findings(find)));
     let path = web.folder.path().join("api");
-    let wait_for = |number: u32| {
-        let shown = || -> serde_json::Value { serde_json::from_str(&web.get("/api/all").body).unwrap() };
-        while shown()["doctor"]["checks"][0] != number {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    let wait_for = |second: u64| {
+        wait_until(&format!("the findings of second {second} are shown"), || {
+            let shown: serde_json::Value = serde_json::from_str(&web.get("/api/all").body).unwrap();
+            if shown["doctor"]["checks"][0] == second { Ok(()) } else { Err(shown) }
+        });
     };
     let switch = web.switch();
-    wait_for(1);
+    wait_for(0);
     drop(switch);
     let _switch = Switch::start_with(&path, Link::Up);
-    wait_for(2);
+    // Answers of a moment ago are shared. Findings are used for longer, unless a link changes.
+    time.advance(Duration::from_secs(1));
+    wait_for(1);
 }
 
 #[test]
 fn a_switch_may_go_and_come_back() {
-    let start = Instant::now();
-    let elapsed = Arc::new(AtomicU64::new(0));
-    let clock = Arc::clone(&elapsed);
-    let web = Web::start_with(|server| {
-        server.with_clock(move || start + Duration::from_millis(clock.load(Ordering::Relaxed)))
-    });
+    let time = Time::new();
+    let web = Web::start_with(|server| time.set(server));
     // Answers of a moment ago are shared.
-    let advance = || elapsed.fetch_add(1001, Ordering::Relaxed);
+    let advance = || time.advance(Duration::from_millis(1001));
     for _ in 0..2 {
         let gone = web.get("/api/fdb");
         assert!(gone.status == 503 && gone.body.contains("no switch listens on"), "{gone:?}");
