@@ -7,6 +7,8 @@ mod gobgp;
 mod report;
 mod status;
 mod switch;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -14,7 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use straightline_api::NetworkEvent;
 use straightline_wire::MacAddr;
@@ -22,8 +24,8 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use answer::{AskError, ask};
 use gobgp::{GoBgpNews, MAX_SENT, SentPaths};
@@ -158,7 +160,7 @@ fn start(config: Config, stop: impl AsyncFnOnce() -> io::Result<()>) -> io::Resu
             tokio::spawn(answer::serve(answer::listen(path)?, news.clone()));
         }
         let bridges = config.domains.iter().map(|domain| domain.bridge.clone()).collect();
-        switch::follow(config.api.clone(), config.limits.stale, bridges, news.clone())?;
+        tokio::spawn(switch::follow(config.api.clone(), config.limits.stale, bridges, news.clone()));
         let mut process = Process::new(config, news);
         process.follow_gobgp();
         tokio::spawn(async move { process.run(inbox).await });
@@ -205,26 +207,34 @@ impl Process {
 
     async fn run(&mut self, mut inbox: Receiver<News>) {
         loop {
-            let now = self.now();
-            let later = (!self.later.is_empty()).then_some(self.later_from);
-            let due = [self.machine.next_due(), later, self.sweep_due()].into_iter().flatten().min();
-            let due = due.map_or(IDLE, |due| due.saturating_sub(now)).min(IDLE);
-            match timeout(due, inbox.recv()).await {
+            match timeout(self.wait(), inbox.recv()).await {
                 Ok(None) => return,
                 Ok(Some(news)) => self.take(news),
                 Err(_) => {}
             }
-            let now = self.now();
-            self.machine.tick(now);
-            self.sweep(now);
-            self.list_again(now);
-            if self.later_from <= now {
-                self.paths.append(&mut self.later);
-            }
-            self.sort_changes();
-            self.send_paths();
-            self.change_switch();
+            self.look();
         }
+    }
+
+    /// Returns the time until something is due without any news.
+    fn wait(&self) -> Duration {
+        let later = (!self.later.is_empty()).then_some(self.later_from);
+        let due = [self.machine.next_due(), later, self.sweep_due()].into_iter().flatten().min();
+        due.map_or(IDLE, |due| due.saturating_sub(self.now())).min(IDLE)
+    }
+
+    /// Does what is due, and begins what news have caused.
+    fn look(&mut self) {
+        let now = self.now();
+        self.machine.tick(now);
+        self.sweep(now);
+        self.list_again(now);
+        if self.later_from <= now {
+            self.paths.append(&mut self.later);
+        }
+        self.sort_changes();
+        self.send_paths();
+        self.change_switch();
     }
 
     /// Returns the time at which routes end that GoBGP has not told again. Until then its neighbours
@@ -474,13 +484,14 @@ impl Process {
         self.changes_switch = true;
         let api: PathBuf = self.config.api.clone();
         let news = self.news.clone();
-        tokio::task::spawn_blocking(move || {
-            let changed = change.make(&api);
+        tokio::spawn(async move {
+            let changed = spawn_blocking(move || change.make(&api)).await;
+            // The thread has panicked, or the process ends.
+            let changed = changed.unwrap_or_else(|error| SwitchNews::failed(&error));
             if matches!(changed, SwitchNews::Changed { failed: true, .. }) {
-                std::thread::sleep(PAUSE);
+                sleep(PAUSE).await;
             }
-            // The process ends.
-            let _ = news.blocking_send(News::Switch(changed));
+            let _ = news.send(News::Switch(changed)).await;
         });
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use straightline_api::{
 };
 use straightline_wire::MacAddr;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::News;
 use crate::machine::{Domain, Machine, Placed};
@@ -47,29 +50,41 @@ pub(super) enum SwitchNews {
     },
 }
 
-/// Follows the switch on a thread of its own, until the process ends.
-pub(super) fn follow(
-    api: PathBuf,
-    stale: Duration,
-    bridges: BTreeSet<String>,
-    news: Sender<News>,
-) -> std::io::Result<()> {
+impl SwitchNews {
+    /// Returns the news that a change is to be made again.
+    pub(super) fn failed(error: &impl ToString) -> Self {
+        Self::Changed { refused: Vec::new(), why: Some(error.to_string()), failed: true }
+    }
+}
+
+/// Follows the switch, until the process ends.
+pub(super) async fn follow(api: PathBuf, stale: Duration, bridges: BTreeSet<String>, news: Sender<News>) {
     let stale_s = u32::try_from(stale.as_secs()).unwrap_or(u32::MAX).min(SubscribeRequest::MOST_STALE);
     let bridges = bridges.into_iter().collect();
     let request = Request::Subscribe(SubscribeRequest { owner: Some(OWNER.to_owned()), stale_s, bridges });
-    let follow = move || {
-        loop {
-            let why = match follow_once(&api, &request, &news) {
-                Err(error) => error.to_string(),
-                Ok(why) => why,
-            };
-            if news.blocking_send(News::Switch(SwitchNews::Lost(why))).is_err() {
-                return;
-            }
-            thread::sleep(PAUSE);
+    let target = Arc::new((api, request));
+    loop {
+        let why = follow_on_thread(Arc::clone(&target), news.clone()).await;
+        if news.send(News::Switch(SwitchNews::Lost(why))).await.is_err() {
+            return;
         }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Follows the switch once, on a thread of its own. Returns the reason for its end.
+async fn follow_on_thread(target: Arc<(PathBuf, Request)>, news: Sender<News>) -> String {
+    let (end, ended) = oneshot::channel();
+    let follow = move || {
+        let (api, request) = &*target;
+        let why = follow_once(api, request, &news).unwrap_or_else(|error| error.to_string());
+        // The process may have ended.
+        let _ = end.send(why);
     };
-    thread::Builder::new().name("switch".to_owned()).spawn(follow).map(drop)
+    match thread::Builder::new().name("switch".to_owned()).spawn(follow) {
+        Ok(_) => ended.await.unwrap_or_else(|_| "the thread that follows it has panicked".to_owned()),
+        Err(error) => format!("no thread can follow it: {error}"),
+    }
 }
 
 /// Follows the switch for as long as the connection is there. Returns the reason for its end.
