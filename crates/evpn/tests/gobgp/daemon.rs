@@ -1,23 +1,22 @@
 //! GoBGP daemons on addresses of the loopback interface that are this process's own.
 
+use std::fmt::Debug;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use straightline_evpn::Route;
 use straightline_evpn::gobgp::{Address, Event, Events, GoBgp, Told};
+use straightline_testing::PATIENCE;
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// The AS of all daemons.
 pub(crate) const ASN: u32 = 65000;
-
-/// The time limit of each wait.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the programs to test: those that `STRAIGHTLINE_GOBGPD` names, separated by colons, or
 /// Debian's. Says so if there is none.
@@ -104,15 +103,12 @@ impl Daemon {
 
     /// Connects once the daemon listens.
     pub(crate) async fn connect(&self) -> GoBgp {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            match GoBgp::connect(&self.api).await {
-                // Its AS is set once it has read its configuration.
-                Ok(gobgp) if gobgp.asn() == ASN => return gobgp,
-                Err(error) if Instant::now() > deadline => panic!("{error}\n{}", self.log()),
-                _ => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
+        wait_until("the daemon answers", async || {
+            let gobgp = GoBgp::connect(&self.api).await.map_err(|error| format!("{error}\n{}", self.log()))?;
+            // Its AS is set once it has read its configuration.
+            if gobgp.asn() == ASN { Ok(gobgp) } else { Err(self.log()) }
+        })
+        .await
     }
 
     /// Returns the daemon's log.
@@ -134,6 +130,22 @@ fn spawn(program: &Path, folder: &Path) -> Child {
         .expect("gobgpd starts")
 }
 
+/// Asks again and again until there is a value. The same as `straightline_testing::wait_until`, for a
+/// question that waits for an answer itself.
+pub(crate) async fn wait_until<T, E: Debug>(what: &str, mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let mut last = None;
+    let wait = async {
+        loop {
+            match ask().await {
+                Ok(value) => return value,
+                Err(why) => last = Some(why),
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("timed out before {what}: {last:?}"))
+}
+
 /// Waits for an event that `wanted` accepts.
 pub(crate) async fn until<T>(events: &mut Events, what: &str, mut wanted: impl FnMut(Event) -> Option<T>) -> T {
     let wait = async {
@@ -145,7 +157,7 @@ pub(crate) async fn until<T>(events: &mut Events, what: &str, mut wanted: impl F
             }
         }
     };
-    timeout(LIMIT, wait).await.unwrap_or_else(|_| panic!("{what} did not come"))
+    timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("timed out before {what}"))
 }
 
 /// Returns the routes of a daemon's table.

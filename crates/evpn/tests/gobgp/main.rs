@@ -8,7 +8,7 @@ mod switch;
 
 use std::path::Path;
 
-use daemon::{ASN, Daemon, address, programs, table, until};
+use daemon::{ASN, Daemon, address, programs, table, until, wait_until};
 use straightline_evpn::config::Config;
 use straightline_evpn::gobgp::{CallError, Event, GoBgp, Told, Version};
 use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Route, RouteKey, Target, VXLAN};
@@ -99,15 +99,11 @@ async fn pair(program: &Path) -> ([Daemon; 2], [GoBgp; 2]) {
 
 /// Waits until `gobgp`'s table has a route that `wanted` accepts.
 async fn until_table(gobgp: &GoBgp, what: &str, wanted: impl Fn(&[Route]) -> bool) -> Vec<Route> {
-    let deadline = std::time::Instant::now() + daemon::LIMIT;
-    loop {
+    wait_until(what, async || {
         let routes = table(gobgp).await;
-        if wanted(&routes) {
-            return routes;
-        }
-        assert!(std::time::Instant::now() < deadline, "{what} did not come: {routes:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+        if wanted(&routes) { Ok(routes) } else { Err(routes) }
+    })
+    .await
 }
 
 /// Both versions take the routes as bytes, tell them to the neighbour, and tell all of them back.

@@ -16,9 +16,6 @@ use crate::switch::{FakeSwitch, Table};
 
 const VNI: u32 = 100;
 
-/// The time limit of each step of the long run.
-const LONG: Duration = Duration::from_secs(1200);
-
 /// The number of hosts, and of stations of each.
 fn size() -> (u16, u16) {
     let is_long = std::env::var_os("STRAIGHTLINE_LONG").is_some_and(|long| long == "1");
@@ -128,7 +125,7 @@ pub(crate) async fn many_stations(daemon: &Daemon, there: &GoBgp) {
     }
     figure("GoBGP has taken all routes", began);
     let all = |table: &Table| table.stations.len() == total as usize && table.remotes.len() == usize::from(hosts);
-    let found = switch.wait_for(LONG, "all stations", all);
+    let found = switch.wait("all stations", all);
     figure("the switch has all stations", began);
     for host in 0..hosts {
         for number in numbers(host) {
@@ -146,7 +143,7 @@ pub(crate) async fn many_stations(daemon: &Daemon, there: &GoBgp) {
     switch.restart();
     let began = Instant::now();
     let _running = Running::start(&folder, 1, daemon, &switch);
-    switch.wait_for(LONG, "all stations", all);
+    switch.wait("all stations", all);
     figure("a new process has told a new switch all stations", began);
 
     // Some stations of host 0 move to host 1, as their new host says.
@@ -155,7 +152,7 @@ pub(crate) async fn many_stations(daemon: &Daemon, there: &GoBgp) {
     for route in &moving {
         there.add(route).await.expect("it is taken");
     }
-    switch.wait_for(LONG, "the moves", |table| moving.iter().all(|route| is_behind(table, route)));
+    switch.wait("the moves", |table| moving.iter().all(|route| is_behind(table, route)));
     figure(&format!("{} stations have moved", moving.len()), began);
 
     // The last host goes away, as all its routes say.
@@ -167,9 +164,8 @@ pub(crate) async fn many_stations(daemon: &Daemon, there: &GoBgp) {
     there.delete(&flood(last).key).await.expect("it is deleted");
     let left = (total - u32::from(each)) as usize;
     let host: IpAddr = flood(last).next_hop;
-    switch.wait_for(LONG, "the end of a host", |table| {
-        table.stations.len() == left && !table.remotes.contains(&host.to_string())
-    });
+    switch
+        .wait("the end of a host", |table| table.stations.len() == left && !table.remotes.contains(&host.to_string()));
     figure("a host has gone", began);
     let kept = |status: &Status| status.networks.iter().map(|network| network.elsewhere).sum::<usize>() == left;
     let status = until_status(&folder, "the same in the status", kept);

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
-
-use crate::daemon::LIMIT;
+use straightline_testing::wait_until;
 
 /// The table of a bridge.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +17,8 @@ pub(crate) struct Table {
     /// Stations of the process: host and sequence number.
     pub(crate) stations: BTreeMap<String, (String, u64)>,
     pub(crate) remotes: BTreeSet<String>,
+    /// How often the process has deleted the last remote and station.
+    pub(crate) emptied: usize,
 }
 
 #[derive(Default)]
@@ -31,11 +31,13 @@ struct State {
     limit: Option<usize>,
     /// Remotes and stations of the process that were deleted.
     deleted: usize,
+    /// Changes that the process has made.
+    changes: usize,
 }
 
 #[derive(Clone)]
 pub(crate) struct FakeSwitch {
-    shared: Arc<(Mutex<State>, Condvar)>,
+    shared: Arc<Mutex<State>>,
     pub(crate) path: PathBuf,
 }
 
@@ -54,7 +56,7 @@ impl FakeSwitch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.0.lock().expect("no panic")
+        self.shared.lock().expect("no panic")
     }
 
     /// A station sends a frame by a port.
@@ -108,21 +110,25 @@ impl FakeSwitch {
         }
     }
 
-    /// Waits until the table is as wanted.
+    /// Waits until the table is as wanted, for as long as it changes. Many stations take minutes.
     pub(crate) fn wait(&self, what: &str, wanted: impl Fn(&Table) -> bool) -> Table {
-        self.wait_for(LIMIT, what, wanted)
-    }
-
-    /// Does the same as [`Self::wait`], for at most `limit`.
-    pub(crate) fn wait_for(&self, limit: Duration, what: &str, wanted: impl Fn(&Table) -> bool) -> Table {
-        let deadline = Instant::now() + limit;
-        let mut state = self.state();
-        while !wanted(&state.table) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{what} did not come: {} stations", state.table.stations.len());
-            state = self.shared.1.wait_timeout(state, left).expect("no panic").0;
+        loop {
+            let seen = self.state().changes;
+            let found = wait_until(what, || {
+                let state = self.state();
+                if wanted(&state.table) {
+                    Ok(Some(state.table.clone()))
+                } else if state.changes != seen {
+                    Ok(None)
+                } else {
+                    let Table { stations, remotes, .. } = &state.table;
+                    Err(format!("{} stations, remotes {remotes:?}", stations.len()))
+                }
+            });
+            if let Some(table) = found {
+                return table;
+            }
         }
-        state.table.clone()
     }
 
     fn serve(&self, stream: UnixStream) {
@@ -168,9 +174,11 @@ impl FakeSwitch {
                 } else if let Err(index) = change(&mut state.table, list, command, &held) {
                     answer = json!({"error": "no such remote", "code": "refused", "index": index});
                 }
-                state.deleted += size.saturating_sub(state.table.stations.len() + state.table.remotes.len());
+                let left = state.table.stations.len() + state.table.remotes.len();
+                state.deleted += size.saturating_sub(left);
+                state.table.emptied += usize::from(size > 0 && left == 0);
+                state.changes += 1;
                 held.clear();
-                self.shared.1.notify_all();
             }
             let _ = writeln!(out, "{answer}");
         }
