@@ -3,16 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use macswap::MacSwap;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::Switch;
 use straightline_switch::config::{Config, Kinds, Machine};
+use straightline_testing::wait_until;
 use straightline_virtio::net_header::NetHeader;
-
-/// Time limit that is long enough for the slowest machine. Only a failure waits as long.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn text(dir: &Path, prefetch: &str, nodes: &str) -> String {
     let port = |name: &str| {
@@ -48,13 +45,11 @@ fn swapped(number: u8) -> Vec<u8> {
 /// Sends `count` frames from one guest to the other. Returns the frames that arrive.
 fn pass(from: &mut Guest, to: &mut Guest, count: u8) -> Vec<Vec<u8>> {
     let mut arrived = Vec::new();
-    let end = Instant::now() + PATIENCE;
     for number in 0..count {
         assert!(from.send(&NetHeader::default(), &frame(number)), "its ring has free descriptors for all");
     }
     from.flush();
-    while arrived.len() < usize::from(count) {
-        assert!(Instant::now() < end, "{} of {count} have arrived", arrived.len());
+    wait_until("all frames arrive", || {
         let level = to.level();
         to.receive(usize::MAX, |_, segments| {
             let mut bytes = Vec::new();
@@ -65,8 +60,8 @@ fn pass(from: &mut Guest, to: &mut Guest, count: u8) -> Vec<Vec<u8>> {
             }
             arrived.push(bytes);
         });
-        std::thread::sleep(Duration::from_micros(50));
-    }
+        if arrived.len() < usize::from(count) { Err(format!("{} of {count}", arrived.len())) } else { Ok(()) }
+    });
     from.flush();
     arrived
 }
@@ -83,10 +78,13 @@ fn what_passes_the_node_has_its_addresses_swapped() {
     let expected: Vec<_> = (0..100).map(swapped).collect();
     assert_eq!(pass(&mut a, &mut b, 100), expected);
     assert_eq!(pass(&mut b, &mut a, 100), expected);
-    let runtime = switch.source().runtime();
+    // A worker counts packets when it has delivered them.
+    let runtime = wait_until("both nodes have counted the frames", || {
+        let runtime = switch.source().runtime();
+        if runtime.nodes[2..4].iter().all(|node| node.packets == 200) { Ok(runtime) } else { Err(runtime) }
+    });
     let names: Vec<_> = runtime.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["a-rx", "b-rx", "node.swap", "patch.p", "b-tx", "a-tx", "turn-end"], "one for both ports");
-    assert_eq!((runtime.nodes[2].packets, runtime.nodes[3].packets), (200, 200));
     assert!(runtime.nodes[2].cycles_per_packet > 0.0);
 }
 
@@ -139,9 +137,11 @@ fn the_program_is_the_switch() {
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
     };
-    let nodes = ask("runtime")["nodes"].as_array().expect("nodes").clone();
-    let swap = nodes.iter().find(|node| node["name"] == "node.swap").expect("the node");
-    assert_eq!(swap["packets"], 9);
+    wait_until("the node has counted the frames", || {
+        let nodes = ask("runtime")["nodes"].as_array().expect("nodes").clone();
+        let swap = nodes.iter().find(|node| node["name"] == "node.swap").expect("the node");
+        if swap["packets"] == 9 { Ok(()) } else { Err(swap.clone()) }
+    });
 
     std::fs::write(&file, text(dir.path(), "prefetch = 9", "[\"swap\"]")).expect("a file");
     let refused = program().args(["reload", "--api"]).arg(dir.path().join("api")).output().expect("an answer");
