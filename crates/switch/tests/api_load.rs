@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use straightline_switch::api::{
     ApiServer, Drops, Events, EventsRequest, Fdb, FdbEntry, Neighbours, Ports, Readiness, Refusal, Request,
     RequestError, Runtime, Source, Status, Stream, ask, stream,
 };
+use straightline_testing::wait_until;
 
 /// A switch whose answer to `fdb` is larger than a socket's buffer, and whose streams have no end.
 struct Large;
@@ -138,15 +138,10 @@ fn held() -> (usize, u64) {
 
 /// Returns what is held when as few descriptors are open as before.
 fn held_at_rest(descriptors: usize) -> u64 {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
+    wait_until(&format!("no more than {descriptors} descriptors are open"), || {
         let (now, memory) = held();
-        if now <= descriptors {
-            return memory;
-        }
-        assert!(Instant::now() < end, "{now} descriptors are open, not {descriptors}");
-        thread::sleep(Duration::from_millis(10));
-    }
+        if now <= descriptors { Ok(memory) } else { Err(now) }
+    })
 }
 
 #[test]

@@ -15,7 +15,7 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
 
-use crate::{Answer, PATIENCE, wait_until};
+use crate::{Answer, wait_until};
 
 /// The features that every guest here negotiates.
 pub const BASIC: u64 = f::VIRTIO_F_VERSION_1;
@@ -107,31 +107,29 @@ impl Rig {
 
     /// Waits until the port has counted `n` drops for `reason`.
     pub fn wait_drops(&self, port: usize, reason: &str, n: u64) {
-        let end = Instant::now() + PATIENCE;
-        while self.drops(port, reason) < n {
-            assert!(Instant::now() < end, "no {n} drops as {reason}: {:?}", self.port(port));
-            pause();
-        }
+        wait_until(&format!("there are {n} drops as {reason}"), || {
+            let now = self.port(port);
+            if now.drops.get(reason).is_some_and(|count| *count >= n) { Ok(()) } else { Err(now) }
+        });
         assert_eq!(self.drops(port, reason), n, "{reason}");
     }
 
     /// Waits until the port is down for a reason with these words in it.
     pub fn wait_down(&self, port: usize, words: &str) {
-        let end = Instant::now() + PATIENCE;
-        loop {
+        let down = wait_until(&format!("the port is down because of {words}"), || {
             let now = self.port(port);
-            if now.link == Link::Down && now.reason.as_deref().is_some_and(|why| why.contains(words)) {
-                assert!(now.cause.is_some() && now.remedy.is_some(), "a reason without a remedy: {now:?}");
-                return;
-            }
-            assert!(Instant::now() < end, "not down because of {words}: {now:?}");
-            pause();
-        }
+            let is_it = now.link == Link::Down && now.reason.as_deref().is_some_and(|why| why.contains(words));
+            if is_it { Ok(now) } else { Err(now) }
+        });
+        assert!(down.cause.is_some() && down.remedy.is_some(), "a reason without a remedy: {down:?}");
     }
 
     /// Waits until the link of a port is up.
     pub fn wait_up(&self, port: usize) {
-        wait_until("the link is up", || self.port(port).link == Link::Up);
+        wait_until("the link is up", || {
+            let now = self.port(port);
+            if now.link == Link::Up { Ok(()) } else { Err(now) }
+        });
     }
 
     /// Checks that no port has dropped a packet.
@@ -155,6 +153,29 @@ pub fn wait_moving<A: Answer>(clock: &Clock, step: Duration, what: &str, mut ask
         clock.advance(step);
         ask()
     })
+}
+
+/// Waits until each worker has ended a turn that began after the call. By then the switch has handled
+/// all packets that its guests had sent before: it has delivered or dropped them, or left them in their
+/// ring.
+pub fn wait_turns(switch: &Switch) {
+    let source = switch.source();
+    let turns = || source.runtime().workers.into_iter().map(|worker| worker.turns).collect::<Vec<_>>();
+    let before = turns();
+    wait_until("each worker has ended another turn", || {
+        // One turn may have been under way at the call. A worker that sleeps wakes once a second.
+        turns().iter().zip(&before).all(|(now, before)| *now >= before + 2)
+    });
+}
+
+/// Waits until all workers have handled what guests had sent before the call, and sleep.
+pub fn wait_asleep(switch: &Switch) {
+    wait_turns(switch);
+    let source = switch.source();
+    wait_until("all workers sleep", || {
+        let workers = source.runtime().workers;
+        if workers.iter().all(|worker| worker.is_asleep) { Ok(()) } else { Err(workers) }
+    });
 }
 
 /// Lets other threads run: there may be fewer CPUs than threads.
@@ -197,10 +218,23 @@ pub fn take(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
     packets
 }
 
-/// Checks that no packet arrives here that was sent before a packet which has arrived elsewhere.
-pub fn nothing(guest: &mut Guest) {
-    std::thread::sleep(Duration::from_millis(5));
-    assert_eq!(arrived(guest).len(), 0);
+/// Checks that no packet of those that were sent before the call arrives here.
+pub fn nothing(switch: &Switch, guest: &mut Guest) {
+    nothing_at(switch, [guest]);
+}
+
+/// Checks that no packet of those that were sent before the call arrives at any of these guests.
+pub fn nothing_at<'g>(switch: &Switch, guests: impl IntoIterator<Item = &'g mut Guest>) {
+    let guests: Vec<_> = guests.into_iter().collect();
+    // The kicks only wake workers, which need not sleep for a second.
+    guests.iter().for_each(|guest| guest.kick_anyway());
+    wait_turns(switch);
+    guests.into_iter().for_each(has_nothing);
+}
+
+/// Checks that no packet has arrived here. An event must have shown that none is under way.
+pub fn has_nothing(guest: &mut Guest) {
+    assert_eq!(arrived(guest), []);
 }
 
 /// Sends a frame, and waits for a free buffer before.
@@ -270,30 +304,31 @@ impl Victims {
             let longest_gap = Arc::clone(&longest_gap);
             std::thread::spawn(move || {
                 let mut seen = Sequence::default();
-                let mut end = None;
                 let mut last_arrival = Instant::now();
-                loop {
-                    let stopped = stop.load(Ordering::Relaxed);
-                    if stopped {
-                        let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE / 2);
-                        if seen.packets >= stream.sent() || Instant::now() > end {
-                            return (stream.sent(), seen);
-                        }
-                    } else {
-                        while stream.sent() - seen.packets < 128 && stream.send(&mut source) {}
-                    }
+                let mut turn = |may_send: bool| {
+                    while may_send && stream.sent() - seen.packets < 128 && stream.send(&mut source) {}
                     source.flush();
                     let level = sink.level();
                     let received = sink.receive(64, |_, parts| seen.note(level, parts));
                     let gap = last_arrival.elapsed();
                     longest_gap.fetch_max(gap.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
-                    if received == 0 {
-                        pause();
-                    } else {
+                    if received > 0 {
                         last_arrival = Instant::now();
                     }
                     arrived.store(seen.packets, Ordering::Relaxed);
+                    (received, stream.sent())
+                };
+                while !stop.load(Ordering::Relaxed) {
+                    if turn(true).0 == 0 {
+                        pause();
+                    }
                 }
+                let sent = wait_until("all packets of the victims have arrived", || {
+                    let (_, sent) = turn(false);
+                    let missing = sent - arrived.load(Ordering::Relaxed).min(sent);
+                    if missing == 0 { Ok(sent) } else { Err(format!("{missing} of {sent} are missing")) }
+                });
+                (sent, seen)
             })
         };
         let victims = Victims { thread, stop, arrived, longest_gap };

@@ -4,10 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use straightline_config::{Config, Machine};
 use straightline_graph::Clock;
@@ -16,12 +15,16 @@ use straightline_switch::api::{self, Link};
 use straightline_switch::{StartOptions, Switch};
 use straightline_virtio::net_header::NetHeader;
 
-use crate::{PATIENCE, arrived, pause, send, wait_for_threads, wait_until};
+use crate::{arrived, pause, send, wait_for_threads, wait_turns, wait_until};
 
 /// The IPv4 addresses of the two ends.
 pub const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 /// The IPv6 addresses of the two ends.
 pub const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
+
+/// Reasons of drops that underlays cause by themselves: they ask for their neighbours before all rings of
+/// the wire run, and tell stations about their addresses that need not know.
+pub const OWN_DROPS: [&str; 3] = ["link-down", "ring-disabled", "not-ours"];
 
 /// Most frames of strangers that wait for the wire.
 const MOST_WAITING: usize = 256;
@@ -50,6 +53,8 @@ pub struct Net {
     pub b: Guest,
     wire: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
+    /// The number of times that the wire has passed on what both ends had sent.
+    rounds: Arc<AtomicU64>,
     /// The wire loses all frames while this is set.
     pub cut: Arc<AtomicBool>,
     /// Frames that passed the wire from one end to the other.
@@ -155,11 +160,13 @@ impl Net {
         let b = guest("b");
         let mut ends = [guest("left"), guest("right")];
         let stop = Arc::<AtomicBool>::default();
+        let rounds = Arc::<AtomicU64>::default();
         let cut = Arc::new(AtomicBool::new(true));
         let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let strange: Arc<Mutex<Strange>> = Arc::default();
         let wire = {
             let stop = Arc::clone(&stop);
+            let rounds = Arc::clone(&rounds);
             let cut = Arc::clone(&cut);
             let seen = Arc::clone(&seen);
             let strange = Arc::clone(&strange);
@@ -184,11 +191,12 @@ impl Net {
                         }
                     }
                     pass_strange(&mut strange.lock().expect("the frames"), &mut ends);
-                    std::thread::sleep(std::time::Duration::from_micros(50));
+                    rounds.fetch_add(1, Ordering::Release);
+                    pause();
                 }
             })
         };
-        Net { switch, far, a, b, wire: Some(wire), stop, cut, seen, strange, dir }
+        Net { switch, far, a, b, wire: Some(wire), stop, rounds, cut, seen, strange, dir }
     }
 
     /// Sends a frame of a stranger to an end of the wire, as fast as that end takes frames. It does
@@ -202,6 +210,25 @@ impl Net {
     /// Waits until both ends have all frames of strangers.
     pub fn all_injected(&self) {
         wait_until("the frames of strangers are on the wire", || self.strange.lock().expect("the frames").is_empty());
+    }
+
+    /// Waits until all packets that guests and strangers had sent before the call have passed the wire
+    /// and arrived, or were dropped.
+    pub fn settle(&self) {
+        self.all_injected();
+        self.wait_turns();
+        let rounds = || self.rounds.load(Ordering::Acquire);
+        let before = rounds();
+        // One round may have been under way at the call.
+        wait_until("the wire has passed on all packets", || rounds() >= before + 2);
+        self.wait_turns();
+    }
+
+    /// Waits until each worker has ended a turn that began after the call.
+    fn wait_turns(&self) {
+        self.a.kick_anyway();
+        self.b.kick_anyway();
+        self.switches().for_each(wait_turns);
     }
 
     /// Returns the switch, or the switches of both ends.
@@ -222,9 +249,7 @@ impl Net {
 
     /// Returns the counters, the next hops and the frames on the wire in words.
     pub fn state(&self) -> String {
-        let source = self.switch.source();
-        let ports = api::table::ports(&source.ports()) + &api::table::neighbours(&source.neighbours());
-        self.seen.lock().expect("the frames").iter().fold(ports, |text, frame| format!("{text}{frame:02x?}\n"))
+        state(&self.switch, &self.seen)
     }
 
     /// Returns the drops of all ports by reason.
@@ -234,14 +259,10 @@ impl Net {
 
     /// Waits for a frame at B.
     pub fn take_at_b(&mut self) -> Vec<u8> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some((_, frame)) = arrived(&mut self.b).pop() {
-                return frame;
-            }
-            assert!(Instant::now() < end, "nothing at B: {}", self.state());
-            pause();
-        }
+        wait_until("a frame has arrived at B", || {
+            arrived(&mut self.b).pop().ok_or_else(|| state(&self.switch, &self.seen))
+        })
+        .1
     }
 
     /// Sends a frame in each direction and checks that it arrives unchanged.
@@ -249,16 +270,20 @@ impl Net {
         for (from, to) in [("a", "b"), ("b", "a")] {
             let (one, other) = if from == "a" { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
             send(one, frame);
-            let end = Instant::now() + PATIENCE;
-            let mut got = Vec::new();
-            while got.is_empty() {
-                got = arrived(other);
-                assert!(Instant::now() < end, "from {from} to {to}: {}", self.state());
-                pause();
-            }
+            let got = wait_until(&format!("the frame from {from} has arrived at {to}"), || {
+                let got = arrived(other);
+                if got.is_empty() { Err(state(&self.switch, &self.seen)) } else { Ok(got) }
+            });
             assert_eq!((got.len(), got[0].1.as_slice()), (1, frame), "from {from} to {to}");
         }
     }
+}
+
+/// Returns the counters and the next hops of a switch, and the frames on the wire, in words.
+fn state(switch: &Switch, seen: &Mutex<Vec<Vec<u8>>>) -> String {
+    let source = switch.source();
+    let ports = api::table::ports(&source.ports()) + &api::table::neighbours(&source.neighbours());
+    seen.lock().expect("the frames").iter().fold(ports, |text, frame| format!("{text}{frame:02x?}\n"))
 }
 
 /// Passes frames of strangers as long as the ends have free buffers for them. The frames of the ends

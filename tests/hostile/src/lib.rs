@@ -20,7 +20,12 @@
 pub mod attacker;
 pub mod scene;
 
+/// Returns whether this is the long run.
+pub fn is_long() -> bool {
+    std::env::var_os("STRAIGHTLINE_LONG").is_some_and(|long| long == "1")
+}
+
 /// Returns the number of repetitions: `goal` in the long run, `short` otherwise.
 pub fn repeats(short: usize, goal: usize) -> usize {
-    if std::env::var_os("STRAIGHTLINE_LONG").is_some_and(|long| long == "1") { goal } else { short }
+    if is_long() { goal } else { short }
 }

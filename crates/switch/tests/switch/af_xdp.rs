@@ -9,7 +9,6 @@ use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::device::{AfXdpRequest, DevicePort, DevicePortConfig, DeviceRequest, Devices, Steal, ZeroCopy};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_switch::api::Link;
 use straightline_testing::host::Host;
 use straightline_testing::packets::{Kind, check, partial, segmented};
 use straightline_testing::{self as testing, BASIC, Rig, mac, noise, rig, take};
@@ -286,15 +285,10 @@ fn an_interface_that_goes_comes_back() {
     let mut a = rig.guest(0, &options());
     let mut b = rig.guest(1, &options());
     let mut pass = |rig: &Rig, seed| {
-        let end = std::time::Instant::now() + testing::PATIENCE;
-        while [2, 3].iter().any(|&port| rig.port(port).link != Link::Up) {
-            assert!(std::time::Instant::now() < end, "not up: {:?} {:?}", rig.port(2), rig.port(3));
-            testing::pause();
-        }
+        [2, 3].iter().for_each(|&port| rig.wait_up(port));
         let frame = testing::frame(mac(2), mac(1), 500, seed);
         testing::wait_until("packets pass again", || {
             testing::send(&mut a, &frame);
-            std::thread::sleep(std::time::Duration::from_millis(1));
             testing::arrived(&mut b).iter().any(|(_, bytes)| *bytes == frame)
         });
     };

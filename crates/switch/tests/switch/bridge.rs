@@ -9,7 +9,7 @@ use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{EventKind, FdbEntry};
 use straightline_testing::packets::{Kind, segmented};
 use straightline_testing::{
-    BROADCAST, Rig, arrived, bridge, frame, mac, noise, nothing, rig, rig_by, send, take, wait_event, wait_until,
+    BROADCAST, Rig, arrived, bridge, frame, mac, noise, nothing_at, rig, rig_by, send, take, wait_event, wait_until,
 };
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -35,19 +35,14 @@ fn lan_by(clock: &Clock, change: impl FnOnce(&mut BridgeConfig)) -> (Rig, Vec<Gu
 }
 
 /// Sends a frame; it arrives, unchanged, at exactly the guests in `to`.
-fn expect(guests: &mut [Guest], from: usize, dst: MacAddr, src: MacAddr, to: &[usize]) {
+fn expect(rig: &Rig, guests: &mut [Guest], from: usize, dst: MacAddr, src: MacAddr, to: &[usize]) {
     let frame = frame(dst, src, 100, u64::from(src.0[5]) << 8 | u64::from(dst.0[5]));
     send(&mut guests[from], &frame);
     for &port in to {
         assert_eq!(take(&mut guests[port], 1)[0].1, frame);
     }
-    for (port, guest) in guests.iter_mut().enumerate() {
-        if !to.contains(&port) {
-            // All deliveries of a turn are visible at the end of the turn. A packet that comes
-            // later would be a bug.
-            nothing(guest);
-        }
-    }
+    let others = guests.iter_mut().enumerate().filter(|(port, _)| !to.contains(port));
+    nothing_at(&rig.switch, others.map(|(_, guest)| guest));
 }
 
 fn fdb(rig: &Rig) -> Vec<FdbEntry> {
@@ -67,10 +62,10 @@ fn at(mac: MacAddr, port: usize) -> (String, String) {
 #[test]
 fn it_floods_what_it_does_not_know_and_learns_who_is_where() {
     let (rig, mut guests) = lan(|_| ());
-    expect(&mut guests, 0, mac(2), mac(1), &[1, 2, 3]);
+    expect(&rig, &mut guests, 0, mac(2), mac(1), &[1, 2, 3]);
     assert_eq!(known(&rig), [at(mac(1), 0)]);
-    expect(&mut guests, 1, mac(1), mac(2), &[0]);
-    expect(&mut guests, 0, mac(2), mac(1), &[1]);
+    expect(&rig, &mut guests, 1, mac(1), mac(2), &[0]);
+    expect(&rig, &mut guests, 0, mac(2), mac(1), &[1]);
     assert_eq!(known(&rig), [at(mac(1), 0), at(mac(2), 1)]);
     rig.no_drops();
 }
@@ -81,8 +76,8 @@ fn broadcast_and_multicast_go_to_all_others() {
     for from in 0..PORTS {
         let others: Vec<_> = (0..PORTS).filter(|&port| port != from).collect();
         let src = mac(u8::try_from(from).expect("few") + 1);
-        expect(&mut guests, from, BROADCAST, src, &others);
-        expect(&mut guests, from, MacAddr([0x33, 0x33, 0, 0, 0, 1]), src, &others);
+        expect(&rig, &mut guests, from, BROADCAST, src, &others);
+        expect(&rig, &mut guests, from, MacAddr([0x33, 0x33, 0, 0, 0, 1]), src, &others);
     }
     assert_eq!(fdb(&rig).len(), PORTS);
     rig.no_drops();
@@ -91,10 +86,10 @@ fn broadcast_and_multicast_go_to_all_others() {
 #[test]
 fn a_station_moves() {
     let (rig, mut guests) = lan(|_| ());
-    expect(&mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
-    expect(&mut guests, 3, mac(1), mac(4), &[0]);
-    expect(&mut guests, 2, BROADCAST, mac(1), &[0, 1, 3]);
-    expect(&mut guests, 3, mac(1), mac(4), &[2]);
+    expect(&rig, &mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
+    expect(&rig, &mut guests, 3, mac(1), mac(4), &[0]);
+    expect(&rig, &mut guests, 2, BROADCAST, mac(1), &[0, 1, 3]);
+    expect(&rig, &mut guests, 3, mac(1), mac(4), &[2]);
     assert_eq!(known(&rig), [at(mac(1), 2), at(mac(4), 3)]);
     wait_event(&rig.switch, "the move is an event", |kind| match kind {
         EventKind::Moved { bridge, mac: moved, from, to } => {
@@ -107,8 +102,8 @@ fn a_station_moves() {
 #[test]
 fn a_frame_for_its_own_port_is_dropped() {
     let (rig, mut guests) = lan(|_| ());
-    expect(&mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
-    expect(&mut guests, 0, mac(1), mac(2), &[]);
+    expect(&rig, &mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
+    expect(&rig, &mut guests, 0, mac(1), mac(2), &[]);
     rig.wait_drops(0, "same-port", 1);
 }
 
@@ -118,26 +113,26 @@ fn static_entries_neither_move_nor_age() {
         lan.statics =
             vec![StaticEntry { mac: Mac::new(mac(7).0).expect("a station"), port: "p2".to_owned(), vlan: None }];
     });
-    expect(&mut guests, 0, mac(7), mac(1), &[2]);
-    expect(&mut guests, 1, BROADCAST, mac(7), &[0, 2, 3]);
-    expect(&mut guests, 0, mac(7), mac(1), &[2]);
+    expect(&rig, &mut guests, 0, mac(7), mac(1), &[2]);
+    expect(&rig, &mut guests, 1, BROADCAST, mac(7), &[0, 2, 3]);
+    expect(&rig, &mut guests, 0, mac(7), mac(1), &[2]);
     let entry = fdb(&rig).into_iter().find(|entry| entry.is_static).expect("the static entry");
     assert_eq!((entry.mac, entry.port, entry.bridge.as_str()), (mac(7).to_string(), "p2".to_owned(), "lan"));
     rig.advance(AGEING);
     assert_eq!(known(&rig), [at(mac(7), 2)], "the learned one has aged");
-    expect(&mut guests, 0, mac(7), mac(1), &[2]);
+    expect(&rig, &mut guests, 0, mac(7), mac(1), &[2]);
 }
 
 #[test]
 fn entries_age() {
     let (rig, mut guests) = lan_by(&Clock::moved(), |_| ());
-    expect(&mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
+    expect(&rig, &mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
     rig.advance(AGEING - Duration::from_secs(1));
-    expect(&mut guests, 3, mac(1), mac(4), &[0]);
+    expect(&rig, &mut guests, 3, mac(1), mac(4), &[0]);
     assert_eq!(known(&rig), [at(mac(1), 0), at(mac(4), 3)]);
     rig.advance(Duration::from_secs(1));
     assert_eq!(known(&rig), [at(mac(4), 3)]);
-    expect(&mut guests, 3, mac(1), mac(4), &[0, 1, 2]);
+    expect(&rig, &mut guests, 3, mac(1), mac(4), &[0, 1, 2]);
     assert_eq!(known(&rig), [at(mac(4), 3)]);
 }
 
@@ -145,10 +140,10 @@ fn entries_age() {
 fn a_full_table_floods_and_has_room_again_when_entries_age() {
     let (rig, mut guests) = lan_by(&Clock::moved(), |lan| lan.limit = 8);
     for n in 1..=20 {
-        expect(&mut guests, 0, BROADCAST, mac(n), &[1, 2, 3]);
+        expect(&rig, &mut guests, 0, BROADCAST, mac(n), &[1, 2, 3]);
         assert!(fdb(&rig).len() <= 8);
     }
-    expect(&mut guests, 1, mac(100), mac(101), &[0, 2, 3]);
+    expect(&rig, &mut guests, 1, mac(100), mac(101), &[0, 2, 3]);
     rig.advance(AGEING);
     // Each batch sweeps a part of the table.
     wait_until("there is an entry for a new one", || {
@@ -173,9 +168,9 @@ fn a_guest_that_invents_addresses_leaves_the_others_theirs() {
     assert_eq!(addresses(0).learned, 40);
     guests.iter_mut().for_each(|guest| drop(arrived(guest)));
     for n in 1..=8 {
-        expect(&mut guests, 1, BROADCAST, mac(n), &[0, 2, 3]);
-        expect(&mut guests, 2, mac(n), mac(100 + n), &[1]);
-        expect(&mut guests, 1, mac(100 + n), mac(n), &[2]);
+        expect(&rig, &mut guests, 1, BROADCAST, mac(n), &[0, 2, 3]);
+        expect(&rig, &mut guests, 2, mac(n), mac(100 + n), &[1]);
+        expect(&rig, &mut guests, 1, mac(100 + n), mac(n), &[2]);
     }
     assert_eq!([1, 2].map(|port| addresses(port).learned), [8, 8]);
     assert_eq!([1, 2, 3].map(|port| addresses(port).refused), [0; 3]);
@@ -185,12 +180,12 @@ fn a_guest_that_invents_addresses_leaves_the_others_theirs() {
 fn link_local_frames_and_impossible_sources_go_nowhere() {
     let (rig, mut guests) = lan(|_| ());
     for last in 0..16 {
-        expect(&mut guests, 0, MacAddr([1, 0x80, 0xc2, 0, 0, last]), mac(1), &[]);
+        expect(&rig, &mut guests, 0, MacAddr([1, 0x80, 0xc2, 0, 0, last]), mac(1), &[]);
     }
     rig.wait_drops(0, "link-local", 16);
-    expect(&mut guests, 0, MacAddr([1, 0x80, 0xc2, 0, 0, 16]), mac(1), &[1, 2, 3]);
-    expect(&mut guests, 0, mac(2), BROADCAST, &[]);
-    expect(&mut guests, 0, mac(2), MacAddr([0; 6]), &[]);
+    expect(&rig, &mut guests, 0, MacAddr([1, 0x80, 0xc2, 0, 0, 16]), mac(1), &[1, 2, 3]);
+    expect(&rig, &mut guests, 0, mac(2), BROADCAST, &[]);
+    expect(&rig, &mut guests, 0, mac(2), MacAddr([0; 6]), &[]);
     rig.wait_drops(0, "bad-source", 2);
     assert_eq!(known(&rig), [at(mac(1), 0)]);
 }

@@ -276,7 +276,7 @@ fn packets_that_wait_in_their_ring_are_captured_once() {
         assert!(a.send(&NetHeader::default(), frame));
     }
     a.flush();
-    nothing(&mut b);
+    nothing(&rig.switch, &mut b);
     let mut packets = Vec::new();
     for give in [1, 2, 50, 47] {
         b.give(give);

@@ -336,7 +336,7 @@ fn commands_that_are_none() {
     guest.memory().area(geometry.avail, 4, 2).expect("the ring").release_u16(2, published + 1);
     rustix::io::write(&control.kick, &1_u64.to_ne_bytes()).expect("kick");
     rig.wait_down(0, "control ring: the chain from descriptor 0 is longer");
-    nothing(&mut guest);
+    nothing(&rig.switch, &mut guest);
     drop(guest);
     let mut newcomer = rig.guest(0, &GuestOptions::default());
     send(&mut peer, &frame(mac(1), mac(2), 100, 6));

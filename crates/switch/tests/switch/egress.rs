@@ -101,7 +101,7 @@ fn each_port_of_a_flood_sees_the_changes_of_its_own_nodes() {
         let expected: Vec<_> = sent.iter().filter_map(expected).collect();
         let got: Vec<_> = take(guest, expected.len()).into_iter().map(|(_, frame)| frame).collect();
         assert!(got == expected);
-        nothing(guest);
+        nothing(&rig.switch, guest);
     }
     rig.wait_drops(0, "node", sent.len() as u64);
 }
@@ -127,5 +127,5 @@ fn a_mirror_among_the_nodes_sees_the_packet_at_its_place() {
     for guest in [0, 5] {
         assert!(take(&mut guests[guest], 1)[0].1 == own);
     }
-    nothing(&mut watcher);
+    nothing(&rig.switch, &mut watcher);
 }

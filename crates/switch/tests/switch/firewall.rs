@@ -13,7 +13,7 @@ use straightline_switch::api::{
     TraceAction, TraceLine, TraceRequest,
 };
 use straightline_testing::{
-    BROADCAST, Rig, bridge, mac, nothing, patch, rig, rig_by, send, take, wait_event, wait_moving, wait_until,
+    BROADCAST, Rig, bridge, mac, nothing_at, patch, rig, rig_by, send, take, wait_event, wait_moving, wait_until,
 };
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{EtherType, MacAddr, VlanId, vlan};
@@ -62,13 +62,13 @@ fn guests(rig: &Rig) -> Vec<Guest> {
 }
 
 /// Sends a frame, which arrives at these ports and at no other.
-fn expect(guests: &mut [Guest], from: usize, sent: &[u8], to: &[usize]) {
+fn expect(rig: &Rig, guests: &mut [Guest], from: usize, sent: &[u8], to: &[usize]) {
     send(&mut guests[from], sent);
     for &port in to {
         let taken = take(&mut guests[port], 1);
         assert_eq!(taken[0].1, sent, "at p{port}");
     }
-    guests.iter_mut().for_each(nothing);
+    nothing_at(&rig.switch, guests);
 }
 
 #[test]
@@ -76,14 +76,14 @@ fn a_bridge_floods_to_ports_whose_groups_allow_it() {
     let rig = guarded(&[(1, &["udp 53 from any"], &[])]);
     let mut guests = guests(&rig);
     // Nobody is known yet.
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[2]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 54]), &[2]);
     rig.wait_drops(1, "denied", 1);
     // The answer needs no rule, and a question does.
-    expect(&mut guests, 1, &udp([1, 53], [0, 9]), &[0]);
-    expect(&mut guests, 1, &udp([1, 53], [0, 10]), &[]);
+    expect(&rig, &mut guests, 1, &udp([1, 53], [0, 9]), &[0]);
+    expect(&rig, &mut guests, 1, &udp([1, 53], [0, 10]), &[]);
     rig.wait_drops(1, "denied", 2);
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
     let connections = rig
         .switch
         .source()
@@ -105,10 +105,10 @@ fn in_a_patch_both_ends_decide() {
         with_groups(config, &[(0, &[], &["udp 53,54 to any"]), (1, &["udp 54,55 from any"], &[])]);
     });
     let mut guests: Vec<_> = (0..2).map(|port| rig.guest(port, &GuestOptions::default())).collect();
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 55]), &[]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
-    expect(&mut guests, 1, &udp([1, 54], [0, 9]), &[0]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 55]), &[]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
+    expect(&rig, &mut guests, 1, &udp([1, 54], [0, 9]), &[0]);
     // In a patch, the sender's counter has both.
     rig.wait_drops(0, "denied", 2);
 }
@@ -117,21 +117,21 @@ fn in_a_patch_both_ends_decide() {
 fn a_reload_changes_policies_without_a_pause() {
     let rig = guarded(&[(1, &["udp 53 from any", "udp 54 from any"], &[])]);
     let mut guests = guests(&rig);
-    expect(&mut guests, 1, &packet(mac(2), BROADCAST, [(ip(1), 1), (Ipv4Addr::BROADCAST, 1)]), &[]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1, 2]);
+    expect(&rig, &mut guests, 1, &packet(mac(2), BROADCAST, [(ip(1), 1), (Ipv4Addr::BROADCAST, 1)]), &[]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 54]), &[1, 2]);
     let mut config = rig.switch.config();
     with_groups(&mut config, &[(1, &["udp 54 from any"], &[])]);
     let changes = rig.switch.reload(&config).expect("a good configuration");
     assert_eq!(changes.pauses, Vec::<String>::new());
-    expect(&mut guests, 1, &udp([1, 53], [0, 9]), &[]);
-    expect(&mut guests, 1, &udp([1, 54], [0, 9]), &[0]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[]);
+    expect(&rig, &mut guests, 1, &udp([1, 53], [0, 9]), &[]);
+    expect(&rig, &mut guests, 1, &udp([1, 54], [0, 9]), &[0]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[]);
     // A port that gets groups is closed at once, and one that loses them is open.
     with_groups(&mut config, &[(2, &[], &[])]);
     rig.switch.reload(&config).expect("a good configuration");
-    expect(&mut guests, 2, &udp([2, 9], [1, 53]), &[]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+    expect(&rig, &mut guests, 2, &udp([2, 9], [1, 53]), &[]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
 }
 
 fn id(vid: u16) -> VlanId {
@@ -168,7 +168,7 @@ fn groups_see_frames_without_the_tags_of_their_bridge() {
     // A tag within the VLAN hides what is behind it.
     send(&mut guests[1], &tagged(&tagged(&answer, 5), 10));
     rig.wait_drops(1, "denied", 2);
-    guests.iter_mut().for_each(nothing);
+    nothing_at(&rig.switch, &mut guests);
 }
 
 #[test]
@@ -202,16 +202,16 @@ fn clients_set_groups_of_ports_that_have_none_in_the_file() {
         let groups = groups.iter().map(|&name| name.to_owned()).collect();
         rig.switch.set_groups(&SetGroupsRequest { port: port.to_owned(), groups })
     };
-    expect(&mut guests, 1, &udp([1, 9], [0, 9]), &[0]);
+    expect(&rig, &mut guests, 1, &udp([1, 9], [0, 9]), &[0]);
     set_group("dns", &["udp 53 from any"]).expect("a rule");
     set("p1", &["dns"]).expect("a group");
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 54]), &[]);
     // Another rule holds at once, and a reload keeps what clients have set.
     set_group("dns", &["udp 54 from any"]).expect("a rule");
     rig.switch.reload(&file).expect("a good configuration");
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[]);
-    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
 
     let why = |done: Result<(), straightline_switch::api::Refusal>| done.expect_err("refused").error;
     assert!(why(set("p1", &["none-such"])).contains("group \"none-such\" does not exist"));
@@ -222,9 +222,9 @@ fn clients_set_groups_of_ports_that_have_none_in_the_file() {
     let delete = SetGroupRequest { name: "dns".to_owned(), inbound: Vec::new(), outbound: Vec::new(), delete: true };
     assert!(why(rig.switch.set_group(&delete)).contains("does not exist"), "p1 has it");
     // What was refused has changed nothing.
-    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
     set("p1", &[]).expect("no groups");
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
     rig.switch.set_group(&delete).expect("nobody has it");
 }
 
@@ -263,14 +263,14 @@ fn a_lease_makes_a_port_a_member_of_its_groups() {
             decisions.last().expect("one").allowed == allowed
         });
     };
-    expect(&mut guests, 1, &udp([1, 9], [2, 53]), &[0]);
+    expect(&rig, &mut guests, 1, &udp([1, 9], [2, 53]), &[0]);
     rig.wait_drops(2, "denied", 1);
     // A guest is no server.
     send(&mut guests[2], &lease(1, ip(1), 60));
     rig.wait_drops(2, "denied", 2);
-    expect(&mut guests, 0, &lease(1, ip(1), 60), &[1]);
+    expect(&rig, &mut guests, 0, &lease(1, ip(1), 60), &[1]);
     decides(true);
-    expect(&mut guests, 1, &udp([1, 9], [2, 53]), &[0, 2]);
+    expect(&rig, &mut guests, 1, &udp([1, 9], [2, 53]), &[0, 2]);
     let sets = rig.switch.source().sets(&SetsRequest { name: Some("group:g1".to_owned()) }).expect("a group");
     assert_eq!(sets.sets[0].prefixes, ["10.0.0.2"]);
     // At both ends, by the addresses of leases.
@@ -281,14 +281,14 @@ fn a_lease_makes_a_port_a_member_of_its_groups() {
     let mut config = rig.switch.config();
     with_groups(&mut config, &[(1, &[], &["udp 53 to any"]), (2, &["udp 53 from group:g1"], &[])]);
     rig.switch.reload(&config).expect("a good configuration");
-    expect(&mut guests, 1, &udp([1, 10], [2, 53]), &[0, 2]);
+    expect(&rig, &mut guests, 1, &udp([1, 10], [2, 53]), &[0, 2]);
     // The end of the lease ends its connections.
-    expect(&mut guests, 0, &lease(1, ip(1), 20), &[1]);
+    expect(&rig, &mut guests, 0, &lease(1, ip(1), 20), &[1]);
     rig.advance(Duration::from_secs(19));
     decides(true);
     rig.advance(Duration::from_secs(1));
     decides(false);
-    expect(&mut guests, 1, &udp([1, 10], [2, 53]), &[0]);
+    expect(&rig, &mut guests, 1, &udp([1, 10], [2, 53]), &[0]);
 }
 
 #[test]
@@ -304,8 +304,8 @@ fn connections_of_flows_are_listed_with_their_port_and_zone() {
         let request = ConnectionsRequest { port, bridge: Some(bridge.to_owned()), ..ConnectionsRequest::default() };
         rig.switch.source().connections(&request)
     };
-    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
-    expect(&mut guests, 2, &udp([2, 9], [1, 53]), &[0, 1]);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
+    expect(&rig, &mut guests, 2, &udp([2, 9], [1, 53]), &[0, 1]);
     let mut all = ask(None, "lan").expect("connections");
     all.connections.sort_by(|one, other| one.port.cmp(&other.port));
     let seen = |c: &Connection| (c.port.clone(), c.local.clone(), c.remote.clone(), c.zone, c.state.clone());

@@ -2,7 +2,7 @@
 
 use straightline_config::{Config, FlowsConfig, NativeVlan, PortRules, PortVlans, VlanRole};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_testing::{BROADCAST, Rig, bridge, frame, mac, nothing, rig, send, take};
+use straightline_testing::{BROADCAST, Rig, bridge, frame, mac, nothing_at, rig, send, take};
 use straightline_wire::{EtherType, VlanId};
 
 const PORTS: usize = 3;
@@ -24,14 +24,14 @@ fn guests(rig: &Rig) -> Vec<Guest> {
 }
 
 /// Sends a frame; these frames arrive in this order at each port, and nothing else.
-fn expect(guests: &mut [Guest], from: usize, sent: &[u8], to: &[(usize, Vec<u8>)]) {
+fn expect(rig: &Rig, guests: &mut [Guest], from: usize, sent: &[u8], to: &[(usize, Vec<u8>)]) {
     send(&mut guests[from], sent);
     for (port, guest) in guests.iter_mut().enumerate() {
         let expected: Vec<_> = to.iter().filter(|(at, _)| *at == port).map(|(_, frame)| frame.clone()).collect();
         let taken = take(guest, expected.len());
         assert_eq!(taken.into_iter().map(|(_, frame)| frame).collect::<Vec<_>>(), expected, "at p{port}");
     }
-    guests.iter_mut().for_each(nothing);
+    nothing_at(&rig.switch, guests);
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn a_flow_sends_packets_to_its_port() {
     let rig = flows(&["in_port=p0,actions=output:p1", "in_port=p1,actions=normal"]);
     let mut guests = guests(&rig);
     let flood = frame(BROADCAST, mac(1), 1514, 1);
-    expect(&mut guests, 0, &flood, &[(1, flood.clone())]);
+    expect(&rig, &mut guests, 0, &flood, &[(1, flood.clone())]);
     let flood = frame(BROADCAST, mac(2), 1514, 2);
-    expect(&mut guests, 1, &flood, &[(0, flood.clone()), (2, flood.clone())]);
+    expect(&rig, &mut guests, 1, &flood, &[(0, flood.clone()), (2, flood.clone())]);
     rig.no_drops();
-    expect(&mut guests, 2, &frame(mac(2), mac(3), 100, 3), &[]);
+    expect(&rig, &mut guests, 2, &frame(mac(2), mac(3), 100, 3), &[]);
     rig.wait_drops(2, "no-flow", 1);
 }
 
@@ -56,11 +56,11 @@ fn lines_of_the_tuning_guide_lead_to_a_guest_and_back() {
     for number in 0..20_u64 {
         let len = 60 + 70 * usize::try_from(number).expect("a small number");
         let sent = frame(mac(8), mac(9), len, number);
-        expect(&mut guests, 0, &sent, &[(1, sent.clone())]);
+        expect(&rig, &mut guests, 0, &sent, &[(1, sent.clone())]);
         let mut returned = sent;
         returned[..6].copy_from_slice(&mac(9).0);
         returned[6..12].copy_from_slice(&mac(2).0);
-        expect(&mut guests, 1, &returned, &[(0, returned.clone())]);
+        expect(&rig, &mut guests, 1, &returned, &[(0, returned.clone())]);
     }
     rig.no_drops();
 }
@@ -73,7 +73,13 @@ fn an_output_gets_the_packet_as_it_is_then() {
     let mut changed = sent.clone();
     changed[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
     let second = (1, changed.clone());
-    expect(&mut guests, 0, &sent, &[(1, sent.clone()), second.clone(), second, (2, changed.clone()), (2, changed)]);
+    expect(
+        &rig,
+        &mut guests,
+        0,
+        &sent,
+        &[(1, sent.clone()), second.clone(), second, (2, changed.clone()), (2, changed)],
+    );
     rig.no_drops();
 }
 
@@ -82,16 +88,16 @@ fn a_reload_with_other_flows_does_not_pause_the_bridge() {
     let rig = flows(&["in_port=p0,actions=output:p1"]);
     let mut guests = guests(&rig);
     let sent = frame(mac(9), mac(1), 100, 1);
-    expect(&mut guests, 0, &sent, &[(1, sent.clone())]);
+    expect(&rig, &mut guests, 0, &sent, &[(1, sent.clone())]);
     let mut config = rig.switch.config();
     with_flows(&mut config, &["priority=1,in_port=p0,actions=output:p2"]);
     let changes = rig.switch.reload(&config).expect("a good configuration");
     assert_eq!(changes.pauses, Vec::<String>::new());
-    expect(&mut guests, 0, &sent, &[(2, sent.clone())]);
+    expect(&rig, &mut guests, 0, &sent, &[(2, sent.clone())]);
     // Without flows, the bridge forwards.
     config.bridges[0].flows = None;
     rig.switch.reload(&config).expect("a good configuration");
-    expect(&mut guests, 0, &sent, &[(1, sent.clone()), (2, sent.clone())]);
+    expect(&rig, &mut guests, 0, &sent, &[(1, sent.clone()), (2, sent.clone())]);
     rig.no_drops();
 }
 
@@ -125,13 +131,13 @@ fn normal_in_a_bridge_with_vlans_is_the_bridge() {
     let rig = with_vlans(&["actions=normal"]);
     let mut guests = guests(&rig);
     let flood = frame(BROADCAST, mac(1), 100, 1);
-    expect(&mut guests, 0, &flood, &[(2, tagged(&flood, 10))]);
+    expect(&rig, &mut guests, 0, &flood, &[(2, tagged(&flood, 10))]);
     let flood = frame(BROADCAST, mac(3), 100, 3);
-    expect(&mut guests, 2, &tagged(&flood, 0x6000 | 20), &[(1, flood)]);
+    expect(&rig, &mut guests, 2, &tagged(&flood, 0x6000 | 20), &[(1, flood)]);
     let known = frame(mac(1), mac(3), 1514, 4);
-    expect(&mut guests, 2, &tagged(&known, 10), &[(0, known)]);
+    expect(&rig, &mut guests, 2, &tagged(&known, 10), &[(0, known)]);
     rig.no_drops();
-    expect(&mut guests, 0, &tagged(&frame(BROADCAST, mac(1), 100, 1), 20), &[]);
+    expect(&rig, &mut guests, 0, &tagged(&frame(BROADCAST, mac(1), 100, 1), 20), &[]);
     rig.wait_drops(0, "vlan-not-allowed", 1);
 }
 
@@ -145,16 +151,16 @@ fn outputs_heed_the_vlans_of_their_ports() {
         "in_port=p2,dl_vlan=20,dl_vlan_pcp=3,actions=flood",
     ]);
     let mut guests = guests(&rig);
-    expect(&mut guests, 0, &frame(mac(2), mac(1), 100, 1), &[]);
+    expect(&rig, &mut guests, 0, &frame(mac(2), mac(1), 100, 1), &[]);
     rig.wait_drops(0, "vlan-not-allowed", 1);
     let sent = frame(mac(3), mac(1), 1514, 1);
-    expect(&mut guests, 0, &sent, &[(2, tagged(&sent, 10))]);
+    expect(&rig, &mut guests, 0, &sent, &[(2, tagged(&sent, 10))]);
     let sent = frame(mac(4), mac(1), 1514, 1);
-    expect(&mut guests, 0, &sent, &[(2, tagged(&sent, 10)), (1, sent.clone()), (2, tagged(&sent, 20))]);
+    expect(&rig, &mut guests, 0, &sent, &[(2, tagged(&sent, 10)), (1, sent.clone()), (2, tagged(&sent, 20))]);
     let sent = frame(mac(1), mac(5), 1514, 1);
-    expect(&mut guests, 2, &tagged(&sent, 10), &[(0, sent.clone())]);
-    expect(&mut guests, 2, &tagged(&sent, 0x6000 | 20), &[(1, sent.clone())]);
-    expect(&mut guests, 2, &tagged(&sent, 20), &[]);
+    expect(&rig, &mut guests, 2, &tagged(&sent, 10), &[(0, sent.clone())]);
+    expect(&rig, &mut guests, 2, &tagged(&sent, 0x6000 | 20), &[(1, sent.clone())]);
+    expect(&rig, &mut guests, 2, &tagged(&sent, 20), &[]);
     rig.wait_drops(2, "no-flow", 1);
 }
 
@@ -170,8 +176,8 @@ fn outputs_heed_isolation() {
         );
     });
     let mut guests = guests(&rig);
-    expect(&mut guests, 0, &frame(mac(2), mac(1), 100, 1), &[]);
+    expect(&rig, &mut guests, 0, &frame(mac(2), mac(1), 100, 1), &[]);
     rig.wait_drops(0, "isolated", 1);
     let sent = frame(mac(3), mac(1), 100, 1);
-    expect(&mut guests, 0, &sent, &[(2, sent.clone())]);
+    expect(&rig, &mut guests, 0, &sent, &[(2, sent.clone())]);
 }

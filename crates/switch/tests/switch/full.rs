@@ -11,7 +11,7 @@ use straightline_packet::{Arena, Batch, Drops, Packets, PortIndex, Rcu, Reason, 
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_testing::packets::{Kind, check, segmented};
 use straightline_testing::{
-    BASIC, Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_all_back, wait_until,
+    BASIC, Rig, arrived, frame, mac, noise, nothing, patch, rig, send, take, wait_all_back, wait_asleep, wait_until,
 };
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -55,7 +55,7 @@ fn with_wait_nothing_is_lost() {
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 60 + n * 7, n as u64)));
     }
     source.flush();
-    nothing(&mut sink);
+    nothing(&rig.switch, &mut sink);
     assert_eq!(source.spare(), 56, "all of them wait in their ring");
     let mut got = Vec::new();
     for give in [1, 2, 3, 50, 1, 143] {
@@ -77,8 +77,8 @@ fn with_wait_packets_are_dropped_once_their_destination_is_set_down() {
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
     }
     source.flush();
-    nothing(&mut sink);
-    falls_asleep(&rig);
+    nothing(&rig.switch, &mut sink);
+    wait_asleep(&rig.switch);
     rig.switch.set_link("p1", false).expect("a port");
     rig.wait_drops(1, "set-down", 50);
     wait_all_back(&mut source);
@@ -122,8 +122,8 @@ fn with_wait_a_node_may_drop_what_stands_among_those_that_wait() {
         assert!(source.send(&NetHeader::default(), &frame(n)));
     }
     source.flush();
-    nothing(&mut sink);
-    falls_asleep(&rig);
+    nothing(&rig.switch, &mut sink);
+    wait_asleep(&rig.switch);
     assert_eq!(source.spare(), 256 - 60, "all of them wait in their ring");
     wait_until("those that will be dropped are not counted yet", || rig.drops(0, "node") == 0);
     let mut got = Vec::new();
@@ -153,7 +153,7 @@ fn with_wait_a_packet_that_is_refused_late_costs_no_good_one() {
         assert!(source.send(&header, &frame(mac(2), mac(1), 700, n)));
     }
     source.flush();
-    nothing(&mut sink);
+    nothing(&rig.switch, &mut sink);
     for n in (0..30).filter(|n| n % 3 != 1) {
         sink.give(1);
         assert!(take(&mut sink, 1)[0].1 == frame(mac(2), mac(1), 700, n), "packet {n}");
@@ -187,7 +187,7 @@ fn with_wait_what_is_overtaken_and_finds_no_room_is_counted() {
     }
     rig.wait_drops(0, "node", 7);
     sink.give(10);
-    nothing(&mut sink);
+    nothing(&rig.switch, &mut sink);
     assert!(rig.port(1).drops.is_empty());
 }
 
@@ -216,7 +216,7 @@ fn with_wait_a_bad_chain_in_the_middle_costs_no_good_one() {
         }
     }
     source.flush();
-    nothing(&mut sink);
+    nothing(&rig.switch, &mut sink);
     let mut got = Vec::new();
     for _ in 0..40 {
         sink.give(1);
@@ -263,15 +263,15 @@ fn with_wait_segments_come_whole_and_once() {
     }
     source.flush();
     let mut got = Vec::new();
-    while got.len() < 400 {
+    wait_until("all segments have come", || {
         sink.give(7);
-        pause();
         got.extend(arrived(&mut sink));
-    }
+        got.len() >= 400
+    });
     for (n, (_, bytes)) in got.iter().enumerate() {
         assert!(check(bytes, false).payload == payload[n % 20 * 1000..][..1000], "segment {n}");
     }
-    nothing(&mut sink);
+    nothing(&rig.switch, &mut sink);
     rig.no_drops();
 }
 
@@ -282,12 +282,12 @@ fn with_wait_a_source_that_left_keeps_nobody_awake() {
     for n in 0..10 {
         send(&mut source, &frame(mac(2), mac(1), 700, n));
     }
-    nothing(&mut sink);
+    nothing(&rig.switch, &mut sink);
     drop(source);
     rig.wait_down(0, "waiting for a frontend");
     // Buffers for packets that do not exist any more.
     sink.give(20);
-    falls_asleep(&rig);
+    wait_asleep(&rig.switch);
 }
 
 /// The first segments of a packet repeatedly find buffers, and give them back.
@@ -301,8 +301,8 @@ fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
     let (header, frame) = segmented(Kind::Tcp4, mac(2), mac(1), &noise(5, 20 * 1000), 1000);
     assert!(source.send(&header, &frame));
     source.flush();
-    nothing(&mut sink);
-    falls_asleep(&rig);
+    nothing(&rig.switch, &mut sink);
+    wait_asleep(&rig.switch);
     sink.give(13);
     let mut got = 0;
     wait_until("all have come", || {
@@ -468,13 +468,4 @@ fn a_worker_that_delivers_no_more_waits_for_no_room() {
 fn wants_kicks(guest: &Guest) -> bool {
     let used = guest.geometry(Ring::Receive).used;
     guest.read_memory(used, 2).expect("the ring is in memory")[0] & 1 == 0
-}
-
-fn falls_asleep(rig: &Rig) {
-    let turns = || rig.switch.source().runtime().workers[0].turns;
-    wait_until("the worker sleeps", || {
-        let before = turns();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        turns() - before < 10
-    });
 }

@@ -1,14 +1,13 @@
 //! Interfaces that go and come back while packets pass.
 
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use straightline_config::{AfXdpConfig, Config, PatchConfig, PortConfig, PortKind, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_port::device::{Steal, ZeroCopy};
 use straightline_switch::api::Link;
 use straightline_testing::host::{Host, af_packet, tap_with};
-use straightline_testing::{BASIC, PATIENCE, arrived, frame, mac, pause, rig, send, wait_until};
+use straightline_testing::{BASIC, arrived, frame, mac, rig, send, wait_until};
 
 fn options() -> GuestOptions {
     GuestOptions { features: BASIC, ..GuestOptions::default() }
@@ -42,18 +41,10 @@ fn veth(host: &Host) {
 /// Sends a packet again and again until it has arrived: packets may be lost while links change.
 fn passes(from: &mut Guest, to: &mut Guest, seed: u8) {
     let sent = frame(mac(2), mac(1), 100, seed.into());
-    let end = Instant::now() + PATIENCE;
-    loop {
+    wait_until("a packet passes", || {
         send(from, &sent);
-        let until = Instant::now() + Duration::from_millis(20);
-        while Instant::now() < until {
-            if arrived(to).iter().any(|(_, bytes)| *bytes == sent) {
-                return;
-            }
-            pause();
-        }
-        assert!(Instant::now() < end, "no packet passes");
-    }
+        arrived(to).iter().any(|(_, bytes)| *bytes == sent)
+    });
 }
 
 /// Another network namespace, which a sleeping process keeps.
@@ -182,11 +173,10 @@ fn a_tap_works_in_another_namespace_too() {
     elsewhere.ip(&host, "link set sl0 up");
     let counts = |host: &Host| elsewhere.ip(host, "-s link show sl0");
     let before = counts(&host);
-    let end = Instant::now() + PATIENCE;
-    while counts(&host) == before {
+    wait_until("a packet passes", || {
         send(&mut guest, &frame(mac(2), mac(1), 100, 0));
-        assert!(Instant::now() < end, "no packet passes: {:?}", rig.port(1));
-    }
+        if counts(&host) == before { Err(rig.port(1)) } else { Ok(()) }
+    });
     let port = rig.port(1);
     assert_eq!((port.link, port.device.expect("a device").mac), (Link::Up, first.clone()));
     // When it is deleted there, it is made again here.

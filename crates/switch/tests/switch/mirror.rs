@@ -11,8 +11,8 @@ use straightline_packet::{Batch, Packets, Reason};
 use straightline_testing::flows::{self, PAIRS, Traffic};
 use straightline_testing::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
 use straightline_testing::{
-    BASIC, BROADCAST, Rig, Victims, arrived, bridge, frame, mac, noise, nothing, patch, rig, send, take, vhost_user,
-    wait_all_back, wait_until,
+    BASIC, BROADCAST, Rig, Victims, arrived, bridge, frame, mac, noise, nothing, nothing_at, patch, rig, send, take,
+    vhost_user, wait_all_back, wait_until,
 };
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -72,17 +72,17 @@ fn nodes_copies_what_enters_and_egress_nodes_what_leaves() {
             send(&mut first, &there);
             assert_eq!(take(&mut second, 1)[0].1, there);
             assert!(take(&mut watcher, entered).iter().all(|(_, bytes)| *bytes == there));
-            nothing(&mut watcher);
+            nothing(&rig.switch, &mut watcher);
             send(&mut second, &back);
             assert_eq!(take(&mut first, 1)[0].1, back);
             assert!(take(&mut watcher, left).iter().all(|(_, bytes)| *bytes == back));
-            nothing(&mut watcher);
+            nothing(&rig.switch, &mut watcher);
             rig.no_drops();
             // What the mirror's own guest sends goes nowhere.
             send(&mut watcher, &there);
             rig.wait_drops(2, "not-connected", 1);
-            nothing(&mut first);
-            nothing(&mut second);
+            nothing(&rig.switch, &mut first);
+            nothing(&rig.switch, &mut second);
         }
     }
 }
@@ -155,7 +155,7 @@ fn a_flooded_packet_is_copied_for_each_mirrored_port() {
     send(&mut first, &frame(mac(1), mac(2), 60, 1));
     take(&mut source, 1);
     assert_eq!(take(&mut watcher, 1)[0].1, frame(mac(1), mac(2), 60, 1));
-    nothing(&mut watcher);
+    nothing(&rig.switch, &mut watcher);
     rig.no_drops();
 }
 
@@ -227,9 +227,9 @@ fn with_wait_each_packet_is_copied_once_when_it_leaves_its_ring() {
     }
     source.flush();
     wait_until("they have passed", || passed.load(Ordering::Relaxed) >= 201);
-    nothing(&mut sink);
-    nothing(&mut entered);
-    nothing(&mut left);
+    nothing(&rig.switch, &mut sink);
+    nothing(&rig.switch, &mut entered);
+    nothing(&rig.switch, &mut left);
     let mut next_entered = 0;
     let mut next_left = 0;
     for give in [1, 1, 1, 5, 20, 1, 105] {
@@ -241,14 +241,14 @@ fn with_wait_each_packet_is_copied_once_when_it_leaves_its_ring() {
             assert_eq!(bytes[14], next_left);
             next_left += if next_left % 3 == 0 { 2 } else { 1 };
         }
-        nothing(&mut left);
+        nothing(&rig.switch, &mut left);
         // The mirror before the node also copies packets that the node drops, up to the next packet
         // that waits.
         for (_, bytes) in take(&mut entered, usize::from(next_left - next_entered)) {
             assert_eq!(bytes, numbered(next_entered));
             next_entered += 1;
         }
-        nothing(&mut entered);
+        nothing(&rig.switch, &mut entered);
     }
     assert_eq!((next_entered, next_left), (201, 201));
     assert!(passed.load(Ordering::Relaxed) > 300, "they passed more than once");
@@ -324,8 +324,8 @@ fn every_guest_gets_what_it_takes() {
                 send(&mut source, &frame(mac(2), mac(9), 60, 1));
                 rig.wait_drops(0, "spoofed", spoofed + 1);
             }
-            nothing(&mut sink);
-            nothing(&mut watcher);
+            nothing(&rig.switch, &mut sink);
+            nothing(&rig.switch, &mut watcher);
             assert!(rig.port(1).drops.is_empty() && rig.port(2).drops.is_empty());
         }
     }
@@ -367,7 +367,7 @@ fn workers_of_both_directions_copy_to_one_port() {
             let delivered = nodes.iter().filter(|node| node.worker == Some(worker) && node.name == "p2-tx");
             assert_eq!(delivered.map(|node| node.packets).sum::<u64>(), 3000, "{nodes:?}");
         }
-        nothing(&mut watcher);
+        nothing(&rig.switch, &mut watcher);
         rig.no_drops();
     }
 }
@@ -453,7 +453,7 @@ fn mirrors_come_and_go_at_reloads_and_nothing_is_lost() {
             });
             watchers.iter_mut().for_each(|watcher| drop(arrived(watcher)));
             victims.go_on();
-            watchers.iter_mut().for_each(nothing);
+            nothing_at(&rig.switch, &mut watchers);
         }
         victims.finish();
         for port in 0..4 {

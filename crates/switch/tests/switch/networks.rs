@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{self, Link};
 use straightline_testing::tunnel::{Net, config};
-use straightline_testing::{BROADCAST, frame, mac, nothing, send, take, wait_until};
+use straightline_testing::{BROADCAST, frame, has_nothing, mac, send, take, wait_until};
 
 const VNIS: &str = "vnis = { 10 = 10010, 20 = 10020 }";
 
@@ -89,7 +89,8 @@ fn each_tenant_has_its_network() {
             send(far, &back);
             takes(&mut e, &tagged(&back, vid));
         }
-        [&mut net.a, &mut net.b, &mut c, &mut d, &mut e].into_iter().for_each(nothing);
+        net.settle();
+        [&mut net.a, &mut net.b, &mut c, &mut d, &mut e].into_iter().for_each(has_nothing);
         // A VLAN without a network goes nowhere, and a tag inside is not accepted.
         send(&mut e, &tagged(&flood, 30));
         wait_until("a drop", || net.port("e").drops.get("no-receiver") == Some(&1));
@@ -129,7 +130,8 @@ fn a_guest_is_told_in_its_vlan_what_fits() {
         assert_eq!((&error[..6], &error[12..14], &error[34..36]), (&mac(1).0[..], &[8, 0][..], &[3, 4][..]));
         assert_eq!(u16::from_be_bytes([error[40], error[41]]), 1400);
     }
-    [&mut net.a, &mut c, &mut e].into_iter().for_each(nothing);
+    net.settle();
+    [&mut net.a, &mut c, &mut e].into_iter().for_each(has_nothing);
 }
 
 #[test]
@@ -178,5 +180,6 @@ fn a_reload_changes_networks_and_leaves_others() {
     takes(&mut e, &tagged(&flood, 10));
     send(&mut c, &flood);
     takes(&mut e, &tagged(&flood, 20));
-    [&mut net.a, &mut net.b, &mut c, &mut d, &mut e].into_iter().for_each(nothing);
+    net.settle();
+    [&mut net.a, &mut net.b, &mut c, &mut d, &mut e].into_iter().for_each(has_nothing);
 }

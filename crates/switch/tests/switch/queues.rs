@@ -9,7 +9,7 @@ use straightline_guest::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_testing::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};
-use straightline_testing::{patch, pause, rig, wait_all_back, wait_until};
+use straightline_testing::{patch, rig, wait_all_back, wait_asleep, wait_until};
 use straightline_virtio::net_header::NetHeader;
 
 #[test]
@@ -191,7 +191,6 @@ fn with_wait_nothing_is_lost_or_overtaken() {
                 // Buffers for some, in changing rings.
                 sink.pairs()[round % 4].give([1, 9, 2, 30, 5][round % 5]);
                 round += 1;
-                pause();
                 traffic.collect(&mut sink);
                 let now = Traffic::total(&traffic.seen_at);
                 collected += usize::from(now > 0);
@@ -238,7 +237,7 @@ fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
         // Another ring of the source continues, also once the worker sleeps.
         for round in 0..20 {
             if round % 5 == 0 {
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                wait_asleep(&rig.switch);
             }
             assert!(traffic.send(&mut source, free));
             source.pairs()[3].flush();
@@ -262,7 +261,7 @@ fn a_kick_of_any_queue_wakes_a_worker_that_sleeps() {
         let mut sink = rig.guest(1, &options(PAIRS, true));
         let mut traffic = Traffic::default();
         for round in 0..8 {
-            std::thread::sleep(std::time::Duration::from_millis(150));
+            wait_asleep(&rig.switch);
             assert!(traffic.send(&mut source, round));
             source.pairs().iter_mut().for_each(Pair::flush);
             wait_until("it arrives", || {
@@ -270,8 +269,6 @@ fn a_kick_of_any_queue_wakes_a_worker_that_sleeps() {
                 Traffic::total(&traffic.seen_at) == u64::from(round) + 1
             });
         }
-        let worker = &rig.switch.source().runtime().workers[0];
-        assert!(worker.idle_s > 0.5, "it slept: {worker:?}");
     }
 }
 

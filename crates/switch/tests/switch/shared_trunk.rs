@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use straightline_guest::{Guest, GuestOptions};
-use straightline_testing::tunnel::{End, Net, V4, config};
-use straightline_testing::{BROADCAST, frame, mac, nothing, send, take, wait_until};
+use straightline_testing::tunnel::{End, Net, OWN_DROPS, V4, config};
+use straightline_testing::{BROADCAST, frame, has_nothing, mac, send, take, wait_until};
 use straightline_wire::MacAddr;
 
 /// Returns the configuration. The tunnels are in patches, or in the bridges of the trunks.
@@ -78,12 +78,11 @@ fn the_bridge_and_the_tunnel_pass_side_by_side() {
         }
         assert_eq!(vlans_seen(&net), [10, 30]);
         // Neither has frames of the other.
+        net.settle();
         for guest in [&mut x, &mut y, &mut net.a, &mut net.b] {
-            nothing(guest);
+            has_nothing(guest);
         }
-        // Underlays announce themselves before the links are up, and to stations that need not know.
-        let usual = ["link-down", "not-ours"];
-        assert!(net.drops().keys().all(|reason| usual.contains(&reason.as_str())), "{}", net.state());
+        assert!(net.drops().keys().all(|reason| OWN_DROPS.contains(&reason.as_str())), "{}", net.state());
     }
 }
 
@@ -120,13 +119,15 @@ fn frames_of_one_vlan_never_reach_the_owner_of_the_other() {
     net.inject(End::Left, tagged(&question(), 30));
     wait_until("an answer", || count(&net, &is_answer) == 1);
     wait_until("two drops", || not_ours() >= before + 2);
-    nothing(&mut x);
+    net.settle();
+    has_nothing(&mut x);
     // What a guest sends with a tag of that VLAN drops at its access port, and a VLAN that neither has
     // at the trunk.
     send(&mut x, &tagged(&frame(BROADCAST, mac(3), 60, 4), 30));
     net.inject(End::Left, tagged(&question(), 31));
     let drops = |port: &str| net.port(port).drops.get("vlan-not-allowed").copied();
     wait_until("both drops", || drops("x") == Some(1) && drops("left") == Some(1));
+    net.settle();
     assert_eq!(count(&net, &is_answer), 1);
 }
 

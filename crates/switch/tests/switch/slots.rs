@@ -158,7 +158,7 @@ fn a_guest_that_moved_here_is_announced() {
     // The address was learned, so packets for it go to this port alone.
     send(&mut guests[1], &frame(mac(7), mac(0x77), 100, 1));
     take(&mut guests[0], 1);
-    testing::nothing(&mut guests[2]);
+    testing::nothing(&rig.switch, &mut guests[2]);
     assert_eq!(rig.port(0).queues[0].rx.packets, 20);
     // No station has this address: dropped by the bridge, as if the guest had sent it.
     guests[0].client().send_rarp([0xff; 6]).expect("an announcement");

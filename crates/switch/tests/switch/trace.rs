@@ -264,11 +264,11 @@ fn a_packet_that_waits_is_told_once_and_traced_when_it_goes() {
         assert!(a.send(&NetHeader::default(), &frame(mac(2), mac(1), 60, n)));
     }
     a.flush();
-    nothing(&mut b);
+    nothing(&rig.switch, &mut b);
     let packet = trace.one();
     assert!(packet.waits && packet.delivered.is_empty() && packet.dropped.is_empty(), "{packet:?}");
     assert_eq!(way(&packet), ["p0-rx: received p0", "patch.0-1: ", "p1-tx: Waits"]);
-    nothing(&mut b);
+    nothing(&rig.switch, &mut b);
     trace.read();
     assert_eq!(trace.packets, []);
     b.give(3);

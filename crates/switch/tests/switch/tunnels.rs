@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{Addresses, EventKind, Link, NeighbourState};
 use straightline_testing::tunnel::{Net, V4, V6, config, text};
-use straightline_testing::{BROADCAST, frame, mac, nothing, send, take, wait_event, wait_until};
+use straightline_testing::{BROADCAST, frame, has_nothing, mac, send, take, wait_event, wait_until};
 use straightline_wire::MacAddr;
 
 /// Kinds that carry Ethernet, with the same keys at both ends.
@@ -238,7 +238,8 @@ fn floods_go_to_all_remotes_and_answers_only_to_one() {
     let next = frame(mac(3), mac(1), 1514, 9);
     send(&mut net.a, &next);
     assert_eq!(take(&mut c, 1)[0].1, next);
-    nothing(&mut net.b);
+    net.settle();
+    has_nothing(&mut net.b);
     assert_eq!(net.port("t1").tunnel.expect("the ends").remote, ["192.0.2.2", "192.0.2.3"]);
     // C's station moves to B.
     send(&mut net.b, &answer);
@@ -267,7 +268,8 @@ fn invented_sources_behind_one_remote_take_no_place_of_another() {
     let next = frame(mac(3), mac(1), 1514, 3);
     send(&mut net.a, &next);
     assert_eq!(take(&mut c, 1)[0].1, next);
-    nothing(&mut net.b);
+    net.settle();
+    has_nothing(&mut net.b);
     let addresses = |learned, refused| Addresses { learned, refused };
     let tunnel = net.port("t1").tunnel.expect("the ends");
     assert_eq!(tunnel.addresses, [addresses(75, 125), addresses(1, 0)]);

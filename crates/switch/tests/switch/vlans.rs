@@ -4,7 +4,7 @@ use straightline_config::{Config, Machine, NativeVlan, PortConfig, PortRules, Po
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api;
 use straightline_testing::packets::{Kind, check, segmented};
-use straightline_testing::{BROADCAST, Rig, bridge, frame, mac, noise, nothing, rig, send, take, wait_until};
+use straightline_testing::{BROADCAST, Rig, bridge, frame, mac, noise, nothing_at, rig, send, take, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::{EtherType, MacAddr, VlanId};
@@ -46,12 +46,12 @@ fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
 }
 
 /// Sends a frame; these frames arrive, and nothing else.
-fn expect(guests: &mut [Guest], from: usize, sent: &[u8], to: &[(usize, Vec<u8>)]) {
+fn expect(rig: &Rig, guests: &mut [Guest], from: usize, sent: &[u8], to: &[(usize, Vec<u8>)]) {
     send(&mut guests[from], sent);
     for (port, frame) in to {
         assert_eq!(take(&mut guests[*port], 1)[0].1, *frame, "at p{port}");
     }
-    guests.iter_mut().for_each(nothing);
+    nothing_at(&rig.switch, guests);
 }
 
 #[test]
@@ -60,18 +60,18 @@ fn frames_stay_in_their_vlan_and_tags_are_at_trunks_only() {
     let mut guests = guests(&rig, 0);
     let flood = frame(BROADCAST, mac(1), 100, 1);
     let in_10 = tagged(&flood, 5 << 13 | 10);
-    expect(&mut guests, 0, &flood, &[(2, in_10.clone()), (3, in_10)]);
+    expect(&rig, &mut guests, 0, &flood, &[(2, in_10.clone()), (3, in_10)]);
     let flood = frame(BROADCAST, mac(2), 100, 2);
-    expect(&mut guests, 1, &flood, &[(2, tagged(&flood, 20)), (3, flood.clone())]);
+    expect(&rig, &mut guests, 1, &flood, &[(2, tagged(&flood, 20)), (3, flood.clone())]);
     // From trunk to trunk, and to the access port that the bridge has learned. DEI and priority stay.
     let flood = frame(BROADCAST, mac(3), 100, 3);
     let in_10 = tagged(&flood, 0x7000 | 10);
-    expect(&mut guests, 2, &in_10, &[(0, flood), (3, in_10.clone())]);
+    expect(&rig, &mut guests, 2, &in_10, &[(0, flood), (3, in_10.clone())]);
     let answer = frame(mac(1), mac(3), 1514, 4);
-    expect(&mut guests, 2, &tagged(&answer, 10), &[(0, answer)]);
+    expect(&rig, &mut guests, 2, &tagged(&answer, 10), &[(0, answer)]);
     // The same address is another station in another VLAN.
     let same = frame(mac(1), mac(4), 100, 5);
-    expect(&mut guests, 1, &same, &[(2, tagged(&same, 20)), (3, same.clone())]);
+    expect(&rig, &mut guests, 1, &same, &[(2, tagged(&same, 20)), (3, same.clone())]);
     rig.no_drops();
 
     let entries = rig.switch.source().fdb().entries;
@@ -86,18 +86,19 @@ fn what_a_port_may_not_send_drops_with_its_reason() {
     let rig = rig(PORTS, configure);
     let mut guests = guests(&rig, 0);
     let plain = frame(BROADCAST, mac(1), 100, 1);
-    expect(&mut guests, 0, &tagged(&plain, 10), &[]);
-    expect(&mut guests, 0, &tagged(&plain, 20), &[]);
+    expect(&rig, &mut guests, 0, &tagged(&plain, 10), &[]);
+    expect(&rig, &mut guests, 0, &tagged(&plain, 20), &[]);
     rig.wait_drops(0, "vlan-not-allowed", 2);
     for tci in [30, 0, 4095] {
-        expect(&mut guests, 2, &tagged(&plain, tci), &[]);
+        expect(&rig, &mut guests, 2, &tagged(&plain, tci), &[]);
     }
-    expect(&mut guests, 2, &plain, &[]);
+    expect(&rig, &mut guests, 2, &plain, &[]);
     rig.wait_drops(2, "vlan-not-allowed", 4);
-    expect(&mut guests, 4, &plain, &[]);
+    expect(&rig, &mut guests, 4, &plain, &[]);
     rig.wait_drops(4, "no-receiver", 1);
     // A priority tag names no VLAN.
     expect(
+        &rig,
         &mut guests,
         0,
         &tagged(&plain, 3 << 13),
@@ -116,15 +117,15 @@ fn frames_of_the_full_mtu_pass_with_two_tags() {
     let inner = tagged(&plain, 7);
     let both = tagged(&inner, 10);
     // The customer's tag travels inside. The access port gets it, too.
-    expect(&mut guests, 1, &inner, &[(0, inner.clone()), (2, both.clone()), (3, both.clone())]);
+    expect(&rig, &mut guests, 1, &inner, &[(0, inner.clone()), (2, both.clone()), (3, both.clone())]);
     let answer = frame(mac(1), mac(2), 1514, 2);
-    expect(&mut guests, 2, &tagged(&tagged(&answer, 7), 10), &[(1, tagged(&answer, 7))]);
+    expect(&rig, &mut guests, 2, &tagged(&tagged(&answer, 7), 10), &[(1, tagged(&answer, 7))]);
     // One byte more than the MTU.
     let long = frame(BROADCAST, mac(1), 1515, 3);
-    expect(&mut guests, 2, &tagged(&tagged(&long, 7), 10), &[]);
+    expect(&rig, &mut guests, 2, &tagged(&tagged(&long, 7), 10), &[]);
     rig.wait_drops(2, "too-big", 1);
     let three = tagged(&tagged(&tagged(&plain, 1), 7), 10);
-    expect(&mut guests, 2, &three, &[]);
+    expect(&rig, &mut guests, 2, &three, &[]);
     rig.wait_drops(2, "too-big", 2);
 }
 
@@ -156,7 +157,7 @@ fn segments_and_checksums_are_right_behind_a_tag() {
         assert_eq!(got, payload, "{kind:?} from the trunk");
         take(&mut guests[3], 8);
     }
-    guests.iter_mut().for_each(nothing);
+    nothing_at(&rig.switch, &mut guests);
     rig.no_drops();
 }
 
@@ -170,15 +171,15 @@ fn a_reload_moves_a_port_to_another_vlan_and_its_guest_stays() {
     let mut config = kept.expect("the configuration");
     let mut guests = guests(&rig, 0);
     let flood = frame(BROADCAST, mac(1), 100, 1);
-    expect(&mut guests, 0, &flood, &[(2, tagged(&flood, 5 << 13 | 10)), (3, tagged(&flood, 5 << 13 | 10))]);
+    expect(&rig, &mut guests, 0, &flood, &[(2, tagged(&flood, 5 << 13 | 10)), (3, tagged(&flood, 5 << 13 | 10))]);
     let other = frame(BROADCAST, mac(2), 100, 2);
-    expect(&mut guests, 1, &other, &[(2, tagged(&other, 20)), (3, other.clone())]);
+    expect(&rig, &mut guests, 1, &other, &[(2, tagged(&other, 20)), (3, other.clone())]);
 
     set(&mut config.ports[0], PortVlans::access(id(20)));
     rig.switch.reload(&config).expect("a good configuration");
     let entries = || rig.switch.source().fdb().entries;
     assert_eq!(entries().into_iter().map(|entry| entry.mac).collect::<Vec<_>>(), [mac(2).to_string()]);
-    expect(&mut guests, 0, &frame(mac(2), mac(1), 100, 3), &[(1, frame(mac(2), mac(1), 100, 3))]);
+    expect(&rig, &mut guests, 0, &frame(mac(2), mac(1), 100, 3), &[(1, frame(mac(2), mac(1), 100, 3))]);
     assert_eq!(rig.port(0).link_changes, 1, "the guest stayed");
     rig.no_drops();
 }
@@ -210,12 +211,12 @@ fn mirrors_and_source_checks_see_a_ports_own_frames() {
     let mut guests = guests(&rig, 0);
     let flood = frame(BROADCAST, mac(1), 100, 1);
     let in_10 = tagged(&flood, 5 << 13 | 10);
-    expect(&mut guests, 0, &flood, &[(2, in_10.clone()), (3, in_10.clone())]);
+    expect(&rig, &mut guests, 0, &flood, &[(2, in_10.clone()), (3, in_10.clone())]);
     assert_eq!(take(&mut mirror, 1)[0].1, in_10);
     let own = tagged(&frame(mac(1), mac(3), 100, 2), 10);
-    expect(&mut guests, 2, &own, &[(0, frame(mac(1), mac(3), 100, 2))]);
+    expect(&rig, &mut guests, 2, &own, &[(0, frame(mac(1), mac(3), 100, 2))]);
     assert_eq!(take(&mut mirror, 1)[0].1, own);
-    expect(&mut guests, 2, &tagged(&frame(mac(1), mac(4), 100, 3), 10), &[]);
+    expect(&rig, &mut guests, 2, &tagged(&frame(mac(1), mac(4), 100, 3), 10), &[]);
     rig.wait_drops(2, "spoofed", 1);
     wait_until("nothing else is mirrored", || take(&mut mirror, 0).is_empty());
 }

@@ -2,7 +2,7 @@
 
 use hostile::scene::measure_gap;
 use straightline_switch::api::EventKind;
-use straightline_testing::{frame, mac, nothing, wait_event};
+use straightline_testing::{frame, has_nothing, mac, wait_event};
 use straightline_wire::MacAddr;
 
 use crate::network::{ATTACKERS_IP, Network, QUIET, QUIET_IP, vxlan};
@@ -23,7 +23,8 @@ fn invented_stations() {
         }
         scene.go_on();
     });
-    nothing(&mut scene.net.b);
+    scene.net.settle();
+    has_nothing(&mut scene.net.b);
     // Another station behind the quiet remote still finds a place.
     scene.inject(vxlan(QUIET_IP, &frame(QUIET, mac(0xe5), 60, 1)));
     scene.go_on();

@@ -100,7 +100,7 @@ impl Lan {
         assert_eq!(self.port_of(VICTIM).as_deref(), Some("p3"), "{what}");
         assert_eq!(self.port_of(BYSTANDER).as_deref(), Some("p1"), "{what}");
         self.victims.go_on();
-        nothing(&mut self.attacker);
+        nothing(&self.rig.switch, &mut self.attacker);
     }
 
     fn port_of(&self, mac: MacAddr) -> Option<String> {
