@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use crate::held::{is_closing, lingering, reload, send_beside};
 use hostile::scene::Scene;
@@ -84,12 +83,14 @@ fn a_queued_frontend_holds_neither_the_end_of_a_dynamic_port_nor_the_stop() {
     drop(port);
     drop(served);
     let again = Arc::clone(&switch);
+    let closing = queued.port;
     ends("a change", move || {
-        for _ in 0..20 {
-            let config = again.config();
-            again.reload(&config).expect("a reload");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let reload = || again.reload(&again.config()).map(drop).expect("a reload");
+        wait_until("the socket is closed", || {
+            reload();
+            is_closing(closing)
+        });
+        reload();
     });
     queued.release();
     victims.finish();

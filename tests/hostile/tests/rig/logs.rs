@@ -48,6 +48,7 @@ impl LogLines {
     /// for more.
     pub(crate) fn are_limited(&self) {
         let logged = Self::count(self.name) - self.before;
+        // The time is the subject: it limits the lines. It is read last, so a pause only raises the bound.
         // The limit is a token bucket: the burst, one line for each second, and one for the current
         // second.
         let most = BURST + self.began.elapsed().as_secs() + 1;

@@ -41,7 +41,7 @@ fn a_call_that_is_never_answered_is_repeated_three_times() {
         scene.measure_gap("calls that are never answered", |_| {
             // One call for the new descriptor, one for the entry, and its repetitions.
             wait_until("the call is repeated three times", || count() >= 2 + 3);
-            // Several times the longest pause before a repetition.
+            // The time is the subject: several times the longest pause before a repetition.
             std::thread::sleep(5 * PAUSES[2]);
         });
         assert_eq!(count(), 2 + 3);

@@ -9,17 +9,20 @@ use hostile::scene::{Ring, Scene, valid};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use straightline_guest::GuestOptions;
-use straightline_testing::{arrived, frame, mac, pause, send, take, wait_until};
+use straightline_testing::{arrived, frame, mac, send, take, wait_until};
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
+
+/// Time after which a socket that takes nothing counts as full.
+const FULL: Duration = Duration::from_millis(200);
 
 #[test]
 fn a_peer_that_stops_reading_its_socket() {
     let mut scene = Scene::new();
     let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
-    client.set_timeout(Some(Duration::from_millis(200))).expect("a time limit");
     // Send requests until both sockets are full: the port's thread then waits until we read its
-    // answers.
+    // answers. The time is the subject: only silence shows that the sockets are full.
+    client.set_timeout(Some(FULL)).expect("a time limit");
     let question = Message::request(Request::GetFeatures, Vec::new());
     while client.send_raw(&question, &[]).is_ok() {}
     scene.victims.go_on();
@@ -28,7 +31,7 @@ fn a_peer_that_stops_reading_its_socket() {
     scene.recovers("a peer that does not read");
     // The switch can still stop.
     let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
-    client.set_timeout(Some(Duration::from_millis(200))).expect("a time limit");
+    client.set_timeout(Some(FULL)).expect("a time limit");
     while client.send_raw(&question, &[]).is_ok() {}
     scene.end();
 }
@@ -152,10 +155,10 @@ fn a_flood_of_the_smallest_packets() {
     for _ in 0..hostile::repeats(200, 10_000) {
         index = index.wrapping_add(16);
         guest.publish_index(at, index);
-        while guest.used_index(at) != index {
+        wait_until("the packets are used", || {
             arrived(&mut scene.good);
-            pause();
-        }
+            guest.used_index(at) == index
+        });
     }
     scene.victims.go_on();
     drop(guest);

@@ -22,7 +22,8 @@ fn scene(layout: Layout) -> Scene {
     })
 }
 
-/// Returns the most packets that may have passed since then.
+/// Returns the most packets that may have passed since then. The time is the subject: a rate is packets in
+/// a time. It is read after the packets, so a pause only raises the bound.
 fn most(begin: Instant) -> u64 {
     let millis = u64::try_from(begin.elapsed().as_millis()).expect("a short time");
     BURST + PER_SECOND * millis / 1000 + 2
