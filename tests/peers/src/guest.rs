@@ -12,7 +12,7 @@ use crate::initrd::{BRIDGE, CONSOLE, IPV6, MARK, TUNNELS};
 use crate::lab::{Lab, Scene};
 use crate::machine::UML_MIB;
 use crate::net::Namespace;
-use crate::proc::Proc;
+use crate::proc::{PATIENCE, Proc};
 
 /// The kind of machine that runs the guest's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub(crate) struct Qemu {
     pub(crate) device: &'static str,
 }
 
-/// Default time limit of a command in a guest.
-pub(crate) const USUAL: Duration = Duration::from_secs(30);
+/// Limit of the wait for the state of a guest, for the report of a failure: the guest may hang.
+const REPORT: Duration = Duration::from_secs(5);
 
 /// A command that a guest is running.
 pub(crate) struct RunningCommand {
@@ -73,8 +73,7 @@ impl Drop for LinuxGuest {
             GuestKind::Uml | GuestKind::Qemu(_) => format!("{COUNTERS}; cat /proc/interrupts; dmesg | tail -n 5"),
         };
         // The output goes to the guest's log. A guest that hangs or has ended cannot answer.
-        let answer =
-            self.run(&counters, Duration::from_secs(5)).map_or_else(|error| format!("{error:#}"), |_| String::new());
+        let answer = self.run_within(REPORT, &counters).map_or_else(|error| format!("{error:#}"), |_| String::new());
         // If writing fails, only the report of a failed test is less complete.
         let _ = fs::write(&self.log, format!("{before}\n{}\n{answer}\n", self.proc.state()));
     }
@@ -177,14 +176,13 @@ impl LinuxGuest {
 
     /// Waits until the guest has booted.
     pub(crate) fn boot(&mut self) -> Result<()> {
-        let limit = Duration::from_secs(if self.is_slow() { 180 } else { 60 });
         let up = format!("{MARK}up\n");
-        self.proc.wait_text("its boot", 0, limit, |text| text.contains(&up).then_some(()))?;
+        self.proc.wait_text("its boot", 0, |text| text.contains(&up).then_some(()))?;
         // User Mode Linux names the devices of its own driver vecN.
         let rename = "[ ! -e /sys/class/net/vec0 ] || ip link set vec0 name eth0";
         let name = &self.interface;
         let look = format!("{rename}; [ -e /sys/class/net/{name} ] || {{ dmesg | tail -n 20; exit 1; }}");
-        let (status, output) = self.run(&look, USUAL)?;
+        let (status, output) = self.run(&look)?;
         if status != 0 {
             bail!("guest {} has no network device: its driver failed (see its log):\n{output}", self.number);
         }
@@ -278,9 +276,14 @@ impl LinuxGuest {
     }
 
     /// Runs a shell command in the guest, and returns its status and output.
-    pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<(i32, String)> {
+    pub(crate) fn run(&mut self, command: &str) -> Result<(i32, String)> {
+        self.run_within(PATIENCE, command)
+    }
+
+    /// Runs a shell command in the guest, with another limit.
+    pub(crate) fn run_within(&mut self, limit: Duration, command: &str) -> Result<(i32, String)> {
         let begun = self.begin(command)?;
-        self.end(&begun, limit)
+        self.end_within(limit, &begun)
     }
 
     /// Starts a shell command in the guest. The guest runs no other command until its
@@ -298,10 +301,14 @@ impl LinuxGuest {
     }
 
     /// Waits for the end of a command, and returns its status and output.
-    pub(crate) fn end(&mut self, begun: &RunningCommand, limit: Duration) -> Result<(i32, String)> {
+    pub(crate) fn end(&mut self, begun: &RunningCommand) -> Result<(i32, String)> {
+        self.end_within(PATIENCE, begun)
+    }
+
+    fn end_within(&mut self, limit: Duration, begun: &RunningCommand) -> Result<(i32, String)> {
         let end = format!("{MARK}{} ", begun.id);
         let what = format!("the end of `{}`", begun.command);
-        self.proc.wait_text(&what, begun.mark, limit, |text| {
+        self.proc.wait_text_within(limit, &what, begun.mark, |text| {
             let (output, rest) = text.split_once(&end)?;
             let (status, _) = rest.split_once('\n')?;
             Some((status.trim().parse().ok()?, output.trim().to_owned()))
@@ -310,12 +317,12 @@ impl LinuxGuest {
 
     /// Runs a shell command that must succeed, and returns its output.
     pub(crate) fn sh(&mut self, command: &str) -> Result<String> {
-        self.sh_within(command, USUAL)
+        self.sh_within(PATIENCE, command)
     }
 
-    /// Runs a shell command that must succeed, with another time limit.
-    pub(crate) fn sh_within(&mut self, command: &str, limit: Duration) -> Result<String> {
-        let (status, output) = self.run(command, limit)?;
+    /// Runs a shell command that must succeed, with another limit.
+    pub(crate) fn sh_within(&mut self, limit: Duration, command: &str) -> Result<String> {
+        let (status, output) = self.run_within(limit, command)?;
         if status != 0 {
             bail!("guest {}: `{command}` ended with status {status}: {output}", self.number);
         }

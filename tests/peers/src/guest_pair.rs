@@ -1,8 +1,8 @@
 //! Two embedded guests that exchange numbered packets through the switch between them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use straightline_guest::{Guest, Pair};
 use straightline_virtio::net_header::NetHeader;
 
@@ -15,9 +15,6 @@ const WINDOW: u64 = 48;
 /// Bytes of a frame in one transmit buffer. A larger frame is split into buffers of this size, and
 /// its header has a buffer of its own.
 const BUFFER_LEN: usize = 2036;
-
-/// Time limit for the next packet to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Length of a frame's header: Ethernet header, sending guest, queue pair, number.
 const HEADER_LEN: usize = 14 + 2 + 8;
@@ -43,6 +40,9 @@ struct Probes {
     last: Option<u64>,
 }
 
+/// Looks for a probe before another one is sent.
+const LOOKS: u32 = 1000;
+
 /// The value of a probe in place of the queue pair.
 const PROBE: usize = 255;
 
@@ -63,61 +63,58 @@ impl GuestPair {
     /// Sends probes until one has arrived in each direction. The switch between the guests may need
     /// some time, and drop earlier packets.
     pub(crate) fn warm_up(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
         for at in 0..2 {
             for pair in 0..self.sent[at].len() {
-                loop {
-                    ensure!(Instant::now() < end, "no probe of pair {pair} of guest {at} arrives within {PATIENCE:?}");
-                    let number = self.probes[at].sent;
-                    let frame = self.frame(at, PROBE, number, 60);
-                    ensure!(self.guests[at].pairs()[pair].send(&NetHeader::default(), &frame), "no transmit buffer");
-                    self.probes[at].sent += 1;
-                    self.wait_free_buffers()?;
-                    // When the last probe has arrived, no probe is in flight.
-                    let arrives = Instant::now() + Duration::from_millis(100);
-                    while self.probes[at].last != Some(number) && Instant::now() < arrives {
-                        std::thread::sleep(Duration::from_micros(100));
-                        self.collect()?;
-                    }
-                    if self.probes[at].last == Some(number) {
-                        break;
-                    }
-                }
+                let what = format!("a probe of pair {pair} of guest {at} arrives");
+                proc::until(&what, || self.probe(at, pair))?;
             }
         }
         Ok(())
+    }
+
+    /// Sends a probe, and looks whether it arrives. When the last probe has arrived, no probe is in flight.
+    fn probe(&mut self, at: usize, pair: usize) -> Result<Option<()>> {
+        let number = self.probes[at].sent;
+        let frame = self.frame(at, PROBE, number, 60);
+        ensure!(self.guests[at].pairs()[pair].send(&NetHeader::default(), &frame), "no transmit buffer");
+        self.probes[at].sent += 1;
+        self.wait_free_buffers()?;
+        // A switch that has taken the probe may still drop it.
+        for _ in 0..LOOKS {
+            self.collect()?;
+            if self.probes[at].last == Some(number) {
+                return Ok(Some(()));
+            }
+            proc::pause(Duration::from_micros(100))?;
+        }
+        Ok(None)
     }
 
     /// Lets both guests send `count` packets by each pair, with these lengths in turn. All arrive,
     /// in order for each pair and unchanged, and all transmit buffers come back.
     pub(crate) fn exchange(&mut self, count: u64, lens: &[usize]) -> Result<()> {
         let goal = self.sent.clone().map(|pairs| pairs.iter().map(|sent| sent + count).collect::<Vec<_>>());
-        let mut last = Instant::now();
-        loop {
-            for (at, goal) in goal.iter().enumerate() {
-                for (pair, &goal) in goal.iter().enumerate() {
-                    while self.sent[at][pair] < goal.min(self.arrived[at][pair] + WINDOW) {
-                        if !self.send(at, pair, lens) {
-                            break;
+        let all = proc::until_moved("all packets have arrived", || {
+            loop {
+                for (at, goal) in goal.iter().enumerate() {
+                    for (pair, &goal) in goal.iter().enumerate() {
+                        while self.sent[at][pair] < goal.min(self.arrived[at][pair] + WINDOW) {
+                            if !self.send(at, pair, lens) {
+                                break;
+                            }
                         }
+                        self.guests[at].pairs()[pair].flush();
                     }
-                    self.guests[at].pairs()[pair].flush();
+                }
+                if self.collect()? == 0 {
+                    return Ok((self.arrived == goal).then_some(()));
                 }
             }
-            if self.collect()? > 0 {
-                last = Instant::now();
-                continue;
-            }
-            if self.arrived == goal {
-                break;
-            }
-            if last.elapsed() > PATIENCE {
-                let spare: Vec<usize> =
-                    self.guests.iter_mut().flat_map(|g| g.pairs()).map(|pair| pair.spare()).collect();
-                bail!("sent {:?}, arrived {:?}, wanted {goal:?}, spare {spare:?}", self.sent, self.arrived);
-            }
-            // The switch may share our CPU.
-            std::thread::sleep(Duration::from_micros(20));
+        });
+        if let Err(error) = all {
+            let spare: Vec<usize> = self.guests.iter_mut().flat_map(|g| g.pairs()).map(|pair| pair.spare()).collect();
+            let Self { sent, arrived, .. } = self;
+            return Err(error.context(format!("sent {sent:?}, arrived {arrived:?}, wanted {goal:?}, spare {spare:?}")));
         }
         self.wait_free_buffers()
     }
@@ -136,11 +133,11 @@ impl GuestPair {
                 self.wait_free_buffers()?;
             }
             let goal = self.sent[at][0];
-            let end = Instant::now() + PATIENCE;
-            while self.arrived[at][0] < goal {
+            let all = proc::until_moved("all packets have arrived", || {
                 self.collect()?;
-                ensure!(Instant::now() < end, "{} of {goal} have arrived: a buffer is lost", self.arrived[at][0]);
-            }
+                Ok((self.arrived[at][0] >= goal).then_some(()))
+            });
+            all.with_context(|| format!("{} of {goal} have arrived: a buffer is lost", self.arrived[at][0]))?;
         }
         Ok(())
     }
@@ -226,19 +223,12 @@ impl GuestPair {
 
     /// Waits until both guests have all their transmit buffers.
     pub(crate) fn wait_free_buffers(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
-        for guest in &mut self.guests {
-            for pair in guest.pairs() {
-                loop {
-                    pair.flush();
-                    if pair.spare() == usize::from(pair.size()) {
-                        break;
-                    }
-                    ensure!(Instant::now() < end, "{} of {} transmit buffers came back", pair.spare(), pair.size());
-                    ensure!(!proc::interrupted(), "interrupted");
-                    std::thread::sleep(Duration::from_micros(20));
-                }
-            }
+        for pair in self.guests.iter_mut().flat_map(|guest| guest.pairs()) {
+            let all = proc::until_moved("all transmit buffers have come back", || {
+                pair.flush();
+                Ok((pair.spare() == usize::from(pair.size())).then_some(()))
+            });
+            all.with_context(|| format!("{} of {} transmit buffers came back", pair.spare(), pair.size()))?;
         }
         Ok(())
     }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -124,7 +123,7 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str], programs: &[(&P
 
 /// Returns the dynamic libraries of a program, by the paths at which the loader looks for them.
 fn libraries_of(program: &Path) -> Result<Vec<(String, Vec<u8>)>> {
-    let (code, out, err) = proc::run(Command::new("ldd").arg(program), Duration::from_secs(10))?;
+    let (code, out, err) = proc::run(Command::new("ldd").arg(program))?;
     if code != Some(0) {
         bail!("ldd {} failed: {err}", program.display());
     }

@@ -50,8 +50,7 @@ impl<'m> Lab<'m> {
 
     /// Gives the folder for sockets to a user.
     pub(crate) fn give_to(&self, user: &str) -> Result<()> {
-        let (code, _, err) =
-            proc::run(Command::new("chown").arg(user).arg(self.sockets.path()), Duration::from_secs(10))?;
+        let (code, _, err) = proc::run(Command::new("chown").arg(user).arg(self.sockets.path()))?;
         ensure!(code == Some(0), "chown ended with {code:?}: {err}");
         Ok(())
     }
@@ -98,6 +97,9 @@ impl<'m> Lab<'m> {
     }
 }
 
+/// Limit of each question to the switch for the report of a failure: the switch may hang.
+const REPORT: Duration = Duration::from_secs(5);
+
 /// The switch of a running test, for the report of a failure. A test that succeeds stops its switch
 /// before it drops its guests. So a switch that runs when a guest is dropped belongs to a failed test.
 pub(crate) struct Scene {
@@ -122,7 +124,7 @@ impl Scene {
         for what in ["ports", "drops", "runtime"] {
             let mut command = Command::new(&self.switch);
             command.args([what, "--json", "--api"]).arg(&self.api);
-            text += &match proc::run(&mut command, Duration::from_secs(5)) {
+            text += &match proc::run_within(REPORT, &mut command) {
                 Ok((_, out, err)) => format!("{what}: {}{}\n", out.trim(), err.trim()),
                 Err(error) => format!("{what}: {error:#}\n"),
             };

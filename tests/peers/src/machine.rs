@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -177,7 +176,7 @@ impl Machine {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
             let mut compile = Command::new("cc");
             compile.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&output).arg(source);
-            let (code, _, err) = proc::run(&mut compile, Duration::from_secs(60))?;
+            let (code, _, err) = proc::run(&mut compile)?;
             ensure!(code == Some(0), "cc ended with {code:?}: {}", err.trim());
         }
         Ok(output)

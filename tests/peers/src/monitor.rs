@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -30,8 +29,8 @@ pub(crate) struct Monitor(UnixStream);
 
 impl Monitor {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let stream = proc::until("QEMU's monitor", Duration::from_secs(20), || Ok(UnixStream::connect(path).ok()))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let stream = proc::until("QEMU's monitor", || Ok(UnixStream::connect(path).ok()))?;
+        stream.set_read_timeout(Some(proc::PATIENCE))?;
         let mut monitor = Self(stream);
         monitor.answer()?;
         Ok(monitor)
@@ -39,10 +38,10 @@ impl Monitor {
 
     /// Migrates the guest to the QEMU that listens on a socket, and waits until the guest runs there.
     pub(crate) fn migrate(&mut self, incoming: &Path) -> Result<()> {
-        proc::until("QEMU expects the guest", Duration::from_secs(20), || Ok(incoming.exists().then_some(())))?;
+        proc::until("QEMU expects the guest", || Ok(incoming.exists().then_some(())))?;
         self.ask("migrate_set_parameter max-bandwidth 1G")?;
         self.ask(&format!("migrate -d {}", unix(incoming, "")))?;
-        let end = proc::until("the guest has migrated", Duration::from_secs(240), || {
+        let end = proc::until("the guest has migrated", || {
             let state = self.ask("info migrate")?;
             ensure!(!state.contains("status: failed"), "the migration failed: {state}");
             Ok(state.contains("status: completed").then_some(state))

@@ -18,9 +18,6 @@ use crate::lab::Lab;
 use crate::proc::{self, Proc};
 use crate::say::say;
 
-/// Default time limit of a command in a namespace.
-const USUAL: Duration = Duration::from_secs(30);
-
 /// A network namespace. Dropping it removes it, as soon as no process is in it.
 pub(crate) struct Namespace {
     name: String,
@@ -74,7 +71,7 @@ impl Namespace {
     /// Runs a shell script that must succeed, and returns its output.
     pub(crate) fn sh(&self, script: &str) -> Result<String> {
         let mut command = self.command("sh");
-        let (code, out, err) = proc::run(command.args(["-ec", script]), USUAL)?;
+        let (code, out, err) = proc::run(command.args(["-ec", script]))?;
         ensure!(code == Some(0), "namespace {}: `{script}` ended with {code:?}: {out}{err}", self.name);
         Ok(out.trim().to_owned())
     }
@@ -183,7 +180,7 @@ impl Capture {
         let args = [&["-i", interface, "-Q", "in", "-w", &file_text, "-U", "-Z", "root"][..], &buffer].concat();
         let tcpdump = namespace.start(lab, "tcpdump", "tcpdump", &args)?;
         let listens = || Ok(tcpdump.texts().1.contains("listening on").then_some(()));
-        proc::until("tcpdump listens", Duration::from_secs(10), listens)?;
+        proc::until("tcpdump listens", listens)?;
         Ok(Self { tcpdump, file })
     }
 
@@ -198,10 +195,10 @@ impl Capture {
         // tcpdump writes what its socket has received until then.
         proc::pause(Duration::from_millis(300))?;
         self.tcpdump.signal(Signal::INT)?;
-        self.tcpdump.wait_end(Duration::from_secs(10))?;
+        self.tcpdump.wait_end()?;
         // Its last lines may be read a moment after its end.
         let ended = || Ok(Some(self.tcpdump.texts().1).filter(|says| says.contains("dropped by kernel")));
-        let says = proc::until("tcpdump tells what it has lost", Duration::from_secs(10), ended)?;
+        let says = proc::until("tcpdump tells what it has lost", ended)?;
         ensure!(says.contains("\n0 packets dropped by kernel"), "tcpdump lost packets: {says}");
         const STATUS: [&str; 6] = ["ip", "tcp", "udp", "icmp", "icmpv6", "gre"];
         let mut tshark = Command::new("tshark");
@@ -214,7 +211,7 @@ impl Capture {
             tshark.args(["-e", &format!("{protocol}.checksum.status")]);
         }
         tshark.args(["-e", "tcp.checksum"]);
-        let (code, out, err) = proc::run(&mut tshark, Duration::from_secs(120))?;
+        let (code, out, err) = proc::run(&mut tshark)?;
         ensure!(code == Some(0), "tshark ended with {code:?}: {err}");
         let mut right = 0;
         for (number, line) in (1..).zip(out.lines()) {
@@ -231,7 +228,7 @@ impl Capture {
         }
         let mut tcpdump = Command::new("tcpdump");
         tcpdump.args(["-nvv", "-r"]).arg(&self.file);
-        let (code, out, err) = proc::run(&mut tcpdump, Duration::from_secs(120))?;
+        let (code, out, err) = proc::run(&mut tcpdump)?;
         ensure!(code == Some(0), "tcpdump ended with {code:?}: {err}");
         let is_wrong = |line: &&str| {
             // tcpdump writes "cksum 0xffff (incorrect -> 0x0000)" for the same number.
@@ -255,7 +252,7 @@ pub(crate) fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Result<Strin
     for field in fields {
         tshark.args(["-e", field]);
     }
-    let (code, out, err) = proc::run(&mut tshark, Duration::from_secs(60))?;
+    let (code, out, err) = proc::run(&mut tshark)?;
     ensure!(code == Some(0), "tshark ended with {code:?}: {err}");
     Ok(out)
 }
@@ -287,7 +284,7 @@ pub(crate) fn cannot_vxlan() -> Option<String> {
 }
 
 fn ip(args: &[&str]) -> Result<()> {
-    let (code, _, err) = proc::run(Command::new("ip").args(args), USUAL)?;
+    let (code, _, err) = proc::run(Command::new("ip").args(args))?;
     ensure!(code == Some(0), "`ip {}` ended with {code:?}: {}", args.join(" "), err.trim());
     Ok(())
 }

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -15,8 +14,6 @@ use crate::proc::{self, Proc};
 
 /// Debian's path of the daemon with DPDK.
 pub(crate) const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// A bridge that forwards all packets between the two ports of each pair, for example `a` and `b`.
 pub(crate) struct Ovs<'lab> {
@@ -133,7 +130,7 @@ impl<'lab> Ovs<'lab> {
     /// Kills the switch and starts it again. The database stays.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.switch.signal(rustix::process::Signal::KILL)?;
-        self.switch.wait_end(LIMIT)?;
+        self.switch.wait_end()?;
         for left in ["br0.mgmt", "br0.snoop"] {
             // A socket of the killed process would look like one of the new process.
             let _ = std::fs::remove_file(folder(self.lab).join(left));
@@ -148,7 +145,7 @@ impl<'lab> Ovs<'lab> {
         wait_file(&mut self.switch, &management)?;
         let lab = self.lab;
         let count = self.ports;
-        proc::until("OvS has all ports", LIMIT, || {
+        proc::until("OvS has all ports", || {
             let ports = openflow(lab, &["--no-names", "dump-ports"], &[])?;
             Ok((1..=count).all(|port| ports.contains(&format!("port  {port}:"))).then_some(()))
         })?;
@@ -246,7 +243,7 @@ impl<'lab> TunnelOvs<'lab> {
         let set = ["--", "set", "bridge", bridge, "datapath_type=netdev", "--", "set", "Interface", bridge, &mtu];
         configure(self.lab, &[&["add-br", bridge], &set[..]].concat())?;
         self.add_port(bridge, port, settings)?;
-        proc::until("OvS makes its bridge", LIMIT, || namespace.link(bridge))?;
+        proc::until("OvS makes its bridge", || namespace.link(bridge))?;
         Ok(())
     }
 
@@ -258,7 +255,7 @@ impl<'lab> TunnelOvs<'lab> {
     /// Waits until a port listens on this socket.
     pub(crate) fn wait_socket(&self, path: &Path) -> Result<()> {
         let what = format!("OvS listens on {}", path.display());
-        let came = proc::until(&what, LIMIT, || Ok(path.exists().then_some(())));
+        let came = proc::until(&what, || Ok(path.exists().then_some(())));
         came.with_context(|| self.switch.texts().1.trim().to_owned())
     }
 
@@ -426,7 +423,7 @@ fn control(lab: &Lab, what: &str) -> Result<String> {
 }
 
 fn must(command: &mut Command) -> Result<String> {
-    let (code, out, err) = proc::run(command, LIMIT)?;
+    let (code, out, err) = proc::run(command)?;
     if code != Some(0) {
         bail!("{command:?} ended with {code:?}: {out}{err}");
     }
@@ -435,7 +432,7 @@ fn must(command: &mut Command) -> Result<String> {
 
 fn wait_file(proc: &mut Proc, path: &Path) -> Result<()> {
     let what = format!("{} is there", path.display());
-    proc::until(&what, LIMIT, || Ok(path.exists().then_some(()))).with_context(|| format!("{:?}", proc.texts()))
+    proc::until(&what, || Ok(path.exists().then_some(()))).with_context(|| format!("{:?}", proc.texts()))
 }
 
 #[cfg(test)]

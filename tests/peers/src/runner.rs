@@ -298,7 +298,7 @@ mod tests {
             let body = move |_: &Lab| {
                 begun.fetch_add(1, Ordering::SeqCst);
                 let both = || Ok((begun.load(Ordering::SeqCst) == 2).then_some(()));
-                proc::until("the other test begins", Duration::from_secs(10), both)
+                proc::until("the other test begins", both)
             };
             tests.push(Test::new(name, &[], body).beside_others());
         }

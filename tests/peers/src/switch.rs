@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
@@ -268,14 +267,14 @@ impl<'lab> Switch<'lab> {
     /// Kills the switch with SIGKILL, so that it cannot clean up.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.proc.signal(Signal::KILL)?;
-        self.proc.wait_end(Duration::from_secs(10))?;
+        self.proc.wait_end()?;
         Ok(())
     }
 
     /// Ends the switch with SIGTERM.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.proc.signal(Signal::TERM)?;
-        let status = self.proc.wait_end(Duration::from_secs(10))?;
+        let status = self.proc.wait_end()?;
         if status.code() != Some(0) {
             bail!("after SIGTERM the switch ended with {status}, not with exit code 0");
         }
@@ -294,7 +293,7 @@ impl<'lab> Switch<'lab> {
         fs::write(self.lab.log(CONFIGURATION), text)?;
         let mut command = Command::new(&self.lab.machine.switch);
         command.args(["reload", "--api"]).arg(self.lab.socket("api"));
-        let (code, out, err) = proc::run(&mut command, Duration::from_secs(20))?;
+        let (code, out, err) = proc::run(&mut command)?;
         ensure!(code == Some(0), "`straightline reload` ended with {code:?}: {out}{err}");
         Ok(())
     }
@@ -302,7 +301,7 @@ impl<'lab> Switch<'lab> {
     /// Waits until the switch prints `ready`.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
-        self.proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready)
+        self.proc.wait_text("its `ready`", 0, ready)
     }
 
     /// Starts the switch without waiting for anything.
@@ -325,7 +324,7 @@ impl<'lab> Switch<'lab> {
     pub(crate) fn flow(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.lab.machine.switch);
         command.arg("flow").args(args).arg("--api").arg(self.lab.socket("api"));
-        let (code, out, err) = proc::run(&mut command, Duration::from_secs(20))?;
+        let (code, out, err) = proc::run(&mut command)?;
         ensure!(code == Some(0), "`straightline flow {}` ended with {code:?}: {out}{err}", args.join(" "));
         Ok(out)
     }
@@ -390,10 +389,11 @@ impl<'lab> Switch<'lab> {
     }
 
     /// Waits until a port's link is `link`.
-    pub(crate) fn wait_link(&self, name: &str, link: &str, limit: Duration) -> Result<PortStatus> {
-        proc::until(&format!("link of port {name} {link}"), limit, || {
+    pub(crate) fn wait_link(&self, name: &str, link: &str) -> Result<PortStatus> {
+        let up = proc::until(&format!("link of port {name} {link}"), || {
             Ok(Some(self.port(name)?).filter(|port| port.link == link))
-        })
+        });
+        up.with_context(|| format!("the port is {:?}", self.port(name)))
     }
 
     /// Returns the CPU time of the switch, in ticks of 10 ms.
@@ -420,7 +420,7 @@ impl<'lab> Switch<'lab> {
     fn ask<T: DeserializeOwned>(&self, what: &str) -> Result<T> {
         let mut command = Command::new(&self.lab.machine.switch);
         command.args(what.split(' ')).args(["--json", "--api"]).arg(self.lab.socket("api"));
-        let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
+        let (code, out, err) = proc::run(&mut command)?;
         if code != Some(0) {
             bail!("`straightline {what}` ended with {code:?}: {err}");
         }

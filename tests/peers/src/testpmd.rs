@@ -114,7 +114,7 @@ impl Testpmd {
         }
         command.args(["--", "-i", "--nb-cores=1", "--forward-mode=io"]).args(args);
         let mut proc = Proc::start("testpmd", command, &lab.log(name))?;
-        proc.wait_text("its prompt", 0, Duration::from_secs(60), |text| text.contains(PROMPT).then_some(()))?;
+        proc.wait_text("its prompt", 0, |text| text.contains(PROMPT).then_some(()))?;
         Ok(Self { proc })
     }
 
@@ -126,7 +126,7 @@ impl Testpmd {
     /// Waits until both ports have a guest.
     pub(crate) fn wait_links(&mut self) -> Result<()> {
         for port in 0..2 {
-            proc::until(&format!("testpmd's port {port} is up"), Duration::from_secs(10), || {
+            proc::until(&format!("testpmd's port {port} is up"), || {
                 let text = self.command(&format!("show port info {port}"), "Device capabilities")?;
                 Ok(text.contains("Link status: up").then_some(()))
             })?;
@@ -139,7 +139,7 @@ impl Testpmd {
         let mark = self.proc.mark();
         self.proc.send_line(command)?;
         let what = format!("an answer to `{command}`");
-        self.proc.wait_text(&what, mark, Duration::from_secs(20), |text| text.contains(end).then(|| text.to_owned()))
+        self.proc.wait_text(&what, mark, |text| text.contains(end).then(|| text.to_owned()))
     }
 
     /// Sends `bursts` times 32 frames for each queue at each port, lets them bounce for `time`, and
@@ -199,14 +199,14 @@ impl Testpmd {
     /// Kills testpmd with SIGKILL.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.proc.signal(Signal::KILL)?;
-        self.proc.wait_end(Duration::from_secs(20))?;
+        self.proc.wait_end()?;
         Ok(())
     }
 
     /// Ends testpmd with its command `quit`.
     pub(crate) fn quit(mut self) -> Result<()> {
         self.proc.send_line("quit")?;
-        self.proc.wait_end(Duration::from_secs(20))?;
+        self.proc.wait_end()?;
         Ok(())
     }
 }

@@ -4,10 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::guest::{LinuxGuest, USUAL};
-use crate::proc;
+use crate::guest::LinuxGuest;
+use crate::proc::{self, PATIENCE};
 use crate::say::say;
 use crate::switch::{Count, Switch};
+
+/// Options of `ping`, which ends by itself before. A busy guest may take long to send its echoes.
+const DEADLINE: &str = "-w 300";
 
 /// The summary of `ping`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,19 +23,13 @@ pub(crate) struct Ping {
 
 /// Waits until `to` answers. The first packets may be lost while its link comes up.
 pub(crate) fn reach(from: &mut LinuxGuest, to: &str) -> Result<()> {
-    let tries = "for i in 1 2 3 4 5 6 7 8 9 10; do ping -c1 -W1 -q";
-    let (status, _) = from.run(&format!("{tries} {to} >/dev/null && exit 0; done; exit 1"), Duration::from_secs(40))?;
-    ensure!(status == 0, "guest {} gets no answer from {to}", from.number);
-    Ok(())
+    until(from, &format!("ping -c1 -W1 -q {to} >/dev/null"))
 }
 
 /// Pings `count` times with `bytes` bytes. Every echo must come back.
 pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> Result<()> {
     let before = echo_replies(from, to)?;
-    // Waits at most ten seconds beyond the time that the pings take.
-    let deadline = count + 10;
-    let command = format!("ping -c {count} -i 0.05 -w {deadline} -s {bytes} {to}");
-    let (_, text) = from.run(&command, Duration::from_secs(u64::from(deadline) + 20))?;
+    let (_, text) = from.run_within(2 * PATIENCE, &format!("ping -c {count} -i 0.05 {DEADLINE} -s {bytes} {to}"))?;
     let got = parse_ping(&text).with_context(|| format!("ping printed no summary: {text}"))?;
     let Ping { sent, received, average_ms } = got;
     // Echoes of less than eight bytes contain no time.
@@ -46,7 +43,7 @@ pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> R
     // - Its socket holds only a few replies, and a guest that was descheduled for some tenths of a
     //   second sends many at once.
     // - It ends a second after its last echo if any echo was answered.
-    let all = proc::until("the missing replies", Duration::from_secs(10), || {
+    let all = proc::until("the missing replies", || {
         Ok(Some(echo_replies(from, to)? - before).filter(|replies| *replies >= u64::from(count)))
     });
     all.with_context(|| format!("{received} of {sent} echoes of {bytes} B came back"))?;
@@ -71,7 +68,7 @@ fn echo_replies(guest: &mut LinuxGuest, address: &str) -> Result<u64> {
 pub(crate) fn all_received(guest: &mut LinuxGuest, interface: &str, switch: &Switch, port: &str) -> Result<()> {
     let folder = format!("/sys/class/net/{interface}/statistics");
     let mut both = (Count::default(), Count::default());
-    let same = proc::until("the same counts", Duration::from_secs(10), || {
+    let same = proc::until("the same counts", || {
         let text = guest.sh(&format!("cat {folder}/rx_packets {folder}/rx_bytes"))?;
         let mut numbers = text.lines().map(|line| line.trim().parse().unwrap_or(0));
         let received = Count { packets: numbers.next().unwrap_or(0), bytes: numbers.next().unwrap_or(0) };
@@ -95,7 +92,6 @@ pub(crate) struct Transfer {
     port: u16,
     mib: u32,
     began: Instant,
-    limit: Duration,
 }
 
 impl Transfer {
@@ -115,13 +111,12 @@ impl Transfer {
         port: u16,
         mib: u32,
     ) -> Result<Self> {
-        let limit = Duration::from_secs(if to.is_slow() { 300 } else { 120 });
         // nc copies 1 KiB at a time, so it only connects; cat copies 64 KiB at a time.
         let keep = format!("cat > /tmp/got-{port}; echo > /tmp/done-{port}");
         to.sh(&format!("nc -l -p {port} -e sh -c '{keep}' </dev/null >/tmp/nc.log 2>&1 &"))?;
         listening(to, port)?;
-        from.sh_within(&format!("dd if=/dev/urandom of=/tmp/sent-{port} bs=1M count={mib} 2>/dev/null"), limit)?;
-        Ok(Self { address: address.to_owned(), port, mib, began: Instant::now(), limit })
+        from.sh(&format!("dd if=/dev/urandom of=/tmp/sent-{port} bs=1M count={mib} 2>/dev/null"))?;
+        Ok(Self { address: address.to_owned(), port, mib, began: Instant::now() })
     }
 
     /// Starts to send the file.
@@ -134,19 +129,19 @@ impl Transfer {
 
     /// Returns true if the whole file has arrived.
     pub(crate) fn is_over(&self, to: &mut LinuxGuest) -> Result<bool> {
-        Ok(to.run(&format!("[ -e /tmp/done-{} ]", self.port), self.limit)?.0 == 0)
+        Ok(to.run(&format!("[ -e /tmp/done-{} ]", self.port))?.0 == 0)
     }
 
     /// Waits until the file has arrived, and compares the hashes.
     pub(crate) fn finish(self, from: &mut LinuxGuest, to: &mut LinuxGuest) -> Result<()> {
-        let Self { address, port, mib, began, limit } = self;
-        until(to, &format!("[ -e /tmp/done-{port} ]"), limit)?;
+        let Self { address, port, mib, began } = self;
+        until(to, &format!("[ -e /tmp/done-{port} ]"))?;
         let seconds = began.elapsed().as_secs_f64();
         // Both guests compute their hash at the same time, because it is slow under emulation.
         let sum = from.begin(&format!("sha256sum /tmp/sent-{port}"))?;
         let size = to.sh(&format!("ls -l /tmp/got-{port} | awk '{{ print $5 }}'"))?;
-        let got = hash(&to.sh_within(&format!("sha256sum /tmp/got-{port}"), limit)?)?;
-        let sent = hash(&from.end(&sum, limit)?.1)?;
+        let got = hash(&to.sh(&format!("sha256sum /tmp/got-{port}"))?)?;
+        let sent = hash(&from.end(&sum)?.1)?;
         from.sh(&format!("rm /tmp/sent-{port}"))?;
         to.sh(&format!("rm /tmp/got-{port} /tmp/done-{port}"))?;
         ensure!(size == (mib << 20).to_string(), "{size} bytes of a file of {mib} MiB arrived");
@@ -204,17 +199,16 @@ pub(crate) fn iperf3_server(server: &mut LinuxGuest) -> Result<()> {
 /// Runs an iperf3 client with the server at `address`.
 pub(crate) fn iperf3_client(client: &mut LinuxGuest, address: &str, seconds: u32, reverse: bool) -> Result<Iperf> {
     let command = format!("iperf3 -J -c {address} -t {seconds}{}", if reverse { " -R" } else { "" });
-    let text = client.sh_within(&command, Duration::from_secs(u64::from(seconds) + 40))?;
+    let text = client.sh_within(PATIENCE + Duration::from_secs(seconds.into()), &command)?;
     Iperf::parse(&text)
 }
 
 /// Returns the round trips in milliseconds of `count` echoes, 50 a second, as far as busybox's ping
 /// has seen replies.
 pub(crate) fn round_trips(from: &mut LinuxGuest, to: &str, count: u32) -> Result<Vec<f64>> {
-    let deadline = count / 50 + 10;
     // Output to the console would cost time for each echo, so it goes to a file.
-    let command = format!("ping -c {count} -i 0.02 -w {deadline} {to} >/tmp/ping; cat /tmp/ping");
-    let (_, text) = from.run(&command, Duration::from_secs(u64::from(deadline) + 20))?;
+    let command = format!("ping -c {count} -i 0.02 {DEADLINE} {to} >/tmp/ping; cat /tmp/ping");
+    let (_, text) = from.run_within(2 * PATIENCE, &command)?;
     let times = times(&text);
     ensure!(!times.is_empty(), "no echo came back: {text}");
     Ok(times)
@@ -238,7 +232,7 @@ const FEATURES: [(&str, &str); 5] = [
 pub(crate) fn turn_off(guest: &mut LinuxGuest, features: &[&str]) -> Result<()> {
     for feature in features {
         // The command fails for a feature that the device fixes; the state is checked below.
-        guest.run(&format!("ethtool -K {} {feature} off", guest.interface), USUAL)?;
+        guest.run(&format!("ethtool -K {} {feature} off", guest.interface))?;
     }
     let state = guest.sh(&format!("ethtool -k {}", guest.interface))?;
     // virtio-net cannot turn rx off. If the other guest sums all that it sends, rx has nothing to
@@ -272,15 +266,15 @@ pub(crate) fn no_errors(guest: &mut LinuxGuest) -> Result<()> {
 pub(crate) fn listening(guest: &mut LinuxGuest, port: u16) -> Result<()> {
     // /proc/net/tcp: ports are hexadecimal, state 0A is LISTEN.
     let listens = format!("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':{port:04X} .* 0A '");
-    until(guest, &listens, Duration::from_secs(20))
+    until(guest, &listens)
 }
 
 /// Waits until a command succeeds in the guest.
 ///
 /// The guest is asked again and again. It must not wait by itself: User Mode Linux sometimes loses
 /// the timer of `sleep`, and then sleeps until another event wakes it.
-pub(crate) fn until(guest: &mut LinuxGuest, command: &str, limit: Duration) -> Result<()> {
-    proc::until(&format!("success of `{command}`"), limit, || Ok((guest.run(command, limit)?.0 == 0).then_some(())))
+pub(crate) fn until(guest: &mut LinuxGuest, command: &str) -> Result<()> {
+    proc::until(&format!("success of `{command}`"), || Ok((guest.run(command)?.0 == 0).then_some(())))
         .with_context(|| format!("guest {}", guest.number))
 }
 

@@ -1,10 +1,8 @@
 //! Three User Mode Linux guests on a learning bridge. One of them leaves and comes back.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
-use crate::guest::{GuestKind, LinuxGuest, USUAL};
+use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::{Test, beside_others};
@@ -41,7 +39,7 @@ fn all_pairs(lab: &Lab) -> Result<()> {
     one.sh("iperf3 -c 10.77.0.2 -t 3 </dev/null >/tmp/iperf.log 2>&1 &")?;
     traffic::ping(three, "10.77.0.1", 20, 56)?;
     traffic::ping(three, "10.77.0.2", 20, 1472)?;
-    traffic::until(one, "grep -q 'iperf Done' /tmp/iperf.log", Duration::from_secs(20))?;
+    traffic::until(one, "grep -q 'iperf Done' /tmp/iperf.log")?;
     traffic::iperf3(two, three, 1, false)?;
     traffic::iperf3(two, three, 1, true)?;
     for guest in &mut guests {
@@ -58,14 +56,14 @@ fn broadcast(lab: &Lab) -> Result<()> {
     let [one, _, _] = guests.as_mut_slice() else { unreachable!("three ports, three guests") };
     traffic::reach(one, "10.77.0.2")?;
     traffic::reach(one, "10.77.0.3")?;
-    let (_, text) = one.run("ping -c 5 -w 10 10.77.0.255", USUAL)?;
+    let (_, text) = one.run("ping -c 5 -w 10 10.77.0.255")?;
     for sender in ["10.77.0.2", "10.77.0.3"] {
         let answers = text.lines().filter(|line| line.contains(&format!("bytes from {sender}"))).count();
         say!("  broadcast: {answers} answers from {sender}");
         ensure!(answers >= 3, "{sender} answered {answers} of 5 broadcasts: {text}");
     }
     // No guest has this address. The request still goes to both other guests, and gets no answer.
-    let (status, text) = one.run("arping -c 2 -w 3 -I eth0 10.77.0.99", USUAL)?;
+    let (status, text) = one.run("arping -c 2 -w 3 -I eth0 10.77.0.99")?;
     ensure!(status != 0, "arping got an answer for an address that no guest has: {text}");
     for name in ["b", "c"] {
         let port = switch.port(name)?;
@@ -78,7 +76,7 @@ fn leave_and_return(lab: &Lab) -> Result<()> {
     let (switch, mut guests) = start(lab)?;
     ping_all(&mut guests)?;
     drop(guests.pop().context("three guests")?);
-    let down = switch.wait_link("c", "down", Duration::from_secs(10))?;
+    let down = switch.wait_link("c", "down")?;
     let reason = down.reason.unwrap_or_default();
     say!("  link of port c down: {reason}");
     ensure!(!reason.is_empty(), "port c is down, and `ports` gives no reason");
@@ -86,7 +84,7 @@ fn leave_and_return(lab: &Lab) -> Result<()> {
     traffic::ping(one, &two.ip(), 10, 56)?;
     let mut three = LinuxGuest::start(lab, GuestKind::Uml, 3, "c")?;
     three.configure(1500)?;
-    switch.wait_link("c", "up", Duration::from_secs(10))?;
+    switch.wait_link("c", "up")?;
     traffic::reach(&mut three, "10.77.0.1")?;
     traffic::file(one, &mut three, 16)?;
     traffic::file(&mut three, two, 16)?;

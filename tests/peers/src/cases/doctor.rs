@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -41,13 +40,13 @@ fn qemu(lab: &Lab) -> Result<()> {
     let shared =
         start(lab, "shared", &[&["-machine", "none,memory-backend=m"], &memory[..]].concat(), "b", ",reconnect=1")?;
     for name in ["a", "b"] {
-        proc::until(&format!("a frontend at port {name}"), Duration::from_secs(30), || {
+        proc::until(&format!("a frontend at port {name}"), || {
             let reason = switch.port(name)?.reason.unwrap_or_default();
             Ok(reason.contains("a frontend is connected").then_some(()))
         })?;
     }
     let listens = start(lab, "listens", &["-machine", "none"], "c", ",server=on,wait=off")?;
-    proc::until("QEMU listens at the switch's socket", Duration::from_secs(30), || {
+    proc::until("QEMU listens at the switch's socket", || {
         Ok(find(&examine(lab)?, "sockets", "fail", "port c").then_some(()))
     })?;
     let found = examine(lab)?;
@@ -79,7 +78,7 @@ fn find(found: &[Finding], name: &str, result: &str, text: &str) -> bool {
 fn examine(lab: &Lab) -> Result<Vec<Finding>> {
     let mut command = Command::new(&lab.machine.switch);
     command.args([Path::new("doctor"), Path::new("--json"), Path::new("--api"), &lab.socket("api")]);
-    let (code, out, err) = proc::run(&mut command, Duration::from_secs(60))?;
+    let (code, out, err) = proc::run(&mut command)?;
     ensure!(code == Some(1), "doctor ended with {code:?}: {out}{err}");
     let report: Report = serde_json::from_str(&out).context("the answer of doctor")?;
     Ok(report.checks)

@@ -152,7 +152,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
             let mut sent = 0_u64;
             let mut came = 0_u64;
             let mut wrong = 0_u64;
-            proc::until("all packets have come back", Duration::from_secs(20), || {
+            proc::until("all packets have come back", || {
                 // A thousand iterations between looks at the clock.
                 for _ in 0..1000 {
                     let template = usize::try_from(sent)? % frames.len();
@@ -280,7 +280,7 @@ fn ovs_paths(lab: &Lab, queues: u16) -> Result<()> {
             let now = ovs.packets()?;
             Ok([0, 1].map(|at| now[at] - before[at]))
         };
-        proc::until("OvS has counted all", Duration::from_secs(10), || Ok((counts()? == ours).then_some(())))
+        proc::until("OvS has counted all", || Ok((counts()? == ours).then_some(())))
             .with_context(|| format!("OvS counts {:?}, but the guests have sent {ours:?}", counts()))?;
     }
     Ok(())

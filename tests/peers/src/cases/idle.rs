@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::guest::{GuestKind, LinuxGuest, USUAL};
+use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
@@ -53,7 +53,7 @@ pub(super) fn wakes(from: &mut LinuxGuest, to: &str, count: usize) -> Result<()>
     let mut times = Vec::new();
     for _ in 0..count {
         proc::pause(PAUSE)?;
-        let (_, text) = from.run(&format!("ping -c 1 -W 2 {to}"), USUAL)?;
+        let (_, text) = from.run(&format!("ping -c 1 -W 2 {to}"))?;
         let time = text.split_once(" time=").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
         times.push(time.with_context(|| format!("no answer after a pause: {text}"))?);
     }

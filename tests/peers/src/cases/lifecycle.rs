@@ -1,7 +1,6 @@
 //! Start and end of the switch, and sockets that already exist. These tests need no guest.
 
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -58,7 +57,7 @@ fn live(lab: &Lab) -> Result<()> {
     let path = lab.socket("b");
     let _theirs = UnixListener::bind(&path)?;
     let mut switch = Switch::spawn(lab, &PORTS, Join::Patch)?;
-    let status = switch.proc().wait_end(Duration::from_secs(10))?;
+    let status = switch.proc().wait_end()?;
     let (out, err) = switch.proc().texts();
     ensure!(status.code() == Some(1), "the switch ended with {status}, not with exit code 1");
     ensure!(err.contains(&path.display().to_string()), "the message does not contain the path of the socket: {err}");

@@ -1,8 +1,6 @@
 //! A QEMU guest that migrates from one port to another while it is pinged and receives a file. The
 //! received data dirties its memory during the migration, and all of it has to arrive.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
 use crate::guest::{GuestKind, LinuxGuest, Qemu};
@@ -45,7 +43,7 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     // The ping continues beyond the migration; the number of replies is printed below.
     peer.sh(&format!("ping -i 0.05 -q {ip} </dev/null >/tmp/ping.log 2>&1 & echo $! > /tmp/ping.pid"))?;
     monitor_a.migrate(&incoming)?;
-    switch.wait_link("b", "up", Duration::from_secs(30))?;
+    switch.wait_link("b", "up")?;
     // From here on, the console of the other process is the guest's.
     drop(source);
     say!("  the file had {}arrived by then", if file.is_over(&mut target)? { "" } else { "not " });

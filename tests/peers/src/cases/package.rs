@@ -160,7 +160,7 @@ fn package(lab: &Lab) -> Result<()> {
 
     service.signal(Signal::TERM)?;
     manager.wait("STOPPING=1")?;
-    let end = service.wait_end(PATIENCE)?;
+    let end = service.wait_end()?;
     ensure!(end.success(), "the service ended with {end}");
     root.sh(&format!("dpkg --remove straightline && test -e {CONFIG} && ! command -v straightline"))?;
     root.sh("dpkg --purge straightline && ! test -e /etc/straightline && ! test -e /run/straightline")?;
@@ -205,7 +205,7 @@ fn qemu_folder(lab: &Lab) -> Result<()> {
         Proc::start("qemu", command, &lab.log("qemu"))
     };
     let wait_for = |what: &str, text: &str| {
-        proc::until(what, PATIENCE, || Ok(root.sh("straightline ports --json")?.contains(text).then_some(())))
+        proc::until(what, || Ok(root.sh("straightline ports --json")?.contains(text).then_some(())))
     };
     // A QEMU that was not started by libvirt keeps the group from its socket.
     let private = qemu("0022")?;
@@ -217,7 +217,7 @@ fn qemu_folder(lab: &Lab) -> Result<()> {
     let connected = "a frontend is connected";
     wait_for("the switch connects", connected)?;
     service.signal(Signal::KILL)?;
-    service.wait_end(PATIENCE)?;
+    service.wait_end()?;
     let service = root.start_service(lab)?;
     wait_for("the switch connects again after a crash", connected)?;
     drop((shared, service));
@@ -283,8 +283,7 @@ impl Root {
         }
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
         let mut holder = Proc::start("root", command, &lab.log("root"))?;
-        holder
-            .wait_text("the copy of the root is mounted", 0, PATIENCE, |text| text.contains("mounted").then_some(()))?;
+        holder.wait_text("the copy of the root is mounted", 0, |text| text.contains("mounted").then_some(()))?;
         let root = Self { holder, path: format!("{path}/root"), network };
         root.sh(FORGET).context("the package of this machine cannot be removed from the copy of its root")?;
         root.bind(&lab.machine.package()?.display().to_string())?;
@@ -296,8 +295,7 @@ impl Root {
         let root = &self.path;
         let id = self.holder.id();
         let copy = format!("mkdir -p \"$(dirname {root}{file})\" && cp {file} {root}{file}");
-        let (code, _, err) =
-            proc::run(Command::new("nsenter").args(["-t", &id.to_string(), "-m", "sh", "-c", &copy]), PATIENCE)?;
+        let (code, _, err) = proc::run(Command::new("nsenter").args(["-t", &id.to_string(), "-m", "sh", "-c", &copy]))?;
         ensure!(code == Some(0), "cannot copy {file}: {err}");
         Ok(())
     }
@@ -314,7 +312,7 @@ impl Root {
     }
 
     fn sh(&self, script: &str) -> Result<String> {
-        let (code, out, err) = proc::run(&mut self.command(&["sh", "-c", script]), PATIENCE)?;
+        let (code, out, err) = proc::run(&mut self.command(&["sh", "-c", script]))?;
         ensure!(code == Some(0), "`{script}` ended with {code:?}: {out}{err}");
         Ok(out)
     }
@@ -345,7 +343,7 @@ impl Root {
         let unit = Unit::parse(&self.sh("cat /lib/systemd/system/straightline.service")?);
         self.runtime_folder(&unit)?;
         let mut service = self.service(lab, &unit, None)?;
-        proc::until("the service answers", PATIENCE, || {
+        proc::until("the service answers", || {
             if let Some(end) = service.ended()? {
                 bail!("the service ended with {end}");
             }
@@ -414,7 +412,7 @@ impl Manager {
 
     /// Waits for a message that contains `text`. Returns the message.
     fn wait(&self, text: &str) -> Result<String> {
-        proc::until(&format!("the message {text}"), PATIENCE, || {
+        proc::until(&format!("the message {text}"), || {
             let mut buffer = [0; 4096];
             while let Ok(length) = self.socket.recv(&mut buffer) {
                 let message = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned();

@@ -2,8 +2,6 @@
 //! ports `a` and `b`. One or two testpmd guests between them forward the packets to the other end.
 //! Their ports are clients: testpmd listens.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use straightline_virtio::features as f;
 
@@ -67,8 +65,6 @@ fn reconnect(lab: &Lab, layout: Layout, guests: usize) -> Result<()> {
 
 /// Lengths of the embedded guests' frames.
 const LENS: [usize; 4] = [60, 566, 1514, 1000];
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// The switch, the testpmd guests, and the two embedded guests at the ends.
 struct Testbed<'lab> {
@@ -144,7 +140,7 @@ impl<'lab> Testbed<'lab> {
             if kill { testpmd.kill()? } else { testpmd.quit()? }
         }
         for name in GUESTS[..count].concat() {
-            self.switch.wait_link(name, "down", LIMIT)?;
+            self.switch.wait_link(name, "down")?;
         }
         self.guests = (0..count).map(|at| guest(self.lab, self.layout, at)).collect::<Result<_>>()?;
         self.wait_links()
@@ -152,7 +148,7 @@ impl<'lab> Testbed<'lab> {
 
     fn wait_links(&self) -> Result<()> {
         for port in self.switch.ports()? {
-            let port = self.switch.wait_link(&port.name, "up", LIMIT)?;
+            let port = self.switch.wait_link(&port.name, "up")?;
             ensure!(port.ring.as_deref() == Some(self.layout.ring), "ring of port {} is {:?}", port.name, port.ring);
         }
         Ok(())

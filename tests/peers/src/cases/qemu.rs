@@ -1,8 +1,6 @@
 //! Two QEMU guests on a patch, under software emulation. They are slow, but users have the same
 //! QEMU.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 
 use crate::guest::{GuestKind, LinuxGuest, Qemu};
@@ -84,14 +82,14 @@ fn kill(lab: &Lab, qemu: Qemu, client: bool, ring: &str) -> Result<()> {
         let file = Transfer::begin(&mut one, &mut two, mib)?;
         // A quarter of the file.
         let part = u64::from(mib) << 18;
-        proc::until("a part of the file has passed", Duration::from_secs(60), || {
+        proc::until("a part of the file has passed", || {
             Ok((switch.port("a")?.rx().bytes > before + part).then_some(()))
         })?;
         switch.kill()?;
         ensure!(!file.is_over(&mut two)?, "the file had arrived before the switch was killed");
         switch.start_again()?;
         for name in ["a", "b"] {
-            let port = switch.wait_link(name, "up", Duration::from_secs(30))?;
+            let port = switch.wait_link(name, "up")?;
             ensure!(port.ring.as_deref() == Some(ring), "ring of port {name} is {:?}, not {ring}", port.ring);
         }
         file.finish(&mut one, &mut two)?;

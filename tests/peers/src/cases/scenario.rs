@@ -2,7 +2,6 @@
 //! generator's counts of sent, lost and received packets.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use straightline_report::results::Sample;
@@ -77,6 +76,6 @@ fn measure(lab: &Lab, ring: &str, load: &[&str]) -> Result<Sample> {
     command.args(["lab", "patch-external", "--backend"]).arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
     command.args(["--ring", ring, "--rounds", "1", "--secs", "0.3", "--warm-up", "0", "--json"]).args(load);
     // If the only trial is invalid, the command fails; the sample contains the reason.
-    let (_, out, err) = proc::run(&mut command, Duration::from_secs(60))?;
+    let (_, out, err) = proc::run(&mut command)?;
     serde_json::from_str(&out).with_context(|| format!("`lab patch-external` wrote no sample: {out}{err}"))
 }

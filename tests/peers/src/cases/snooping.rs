@@ -1,11 +1,9 @@
 //! Snooping with real IGMP and MLD: three User Mode Linux guests on a bridge. Guest a is the querier: a
 //! Linux bridge of its own on its interface. Guest b joins and leaves groups, and guest c sends to them.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 
-use crate::guest::{GuestKind, LinuxGuest, USUAL};
+use crate::guest::{GuestKind, LinuxGuest};
 use crate::initrd::BRIDGE;
 use crate::lab::Lab;
 use crate::machine::Need;
@@ -52,19 +50,19 @@ fn join_and_leave(lab: &Lab) -> Result<()> {
         wait_row(&switch, &format!("b in {group}"), |row| row.group.as_deref() == Some(group) && row.port == "b")?;
     }
     for (group, other) in GROUPS.into_iter().zip(OTHERS) {
-        proc::until(&format!("packets to {other} are pruned"), Duration::from_secs(20), || {
+        proc::until(&format!("packets to {other} are pruned"), || {
             Ok((!reaches(&switch, sender, other)?).then_some(()))
         })?;
         ensure!(reaches(&switch, sender, group)?, "packets to {group} do not reach guest b, which has joined it");
         let before = echo_requests(member)?;
-        sender.run(&format!("ping -q -c 5 -w 10 -I eth0 {group}"), USUAL)?;
+        sender.run(&format!("ping -q -c 5 -w 10 -I eth0 {group}"))?;
         let count = echo_requests(member)? - before;
         say!("  guest b has taken {count} of 5 echo requests to {group}");
         ensure!(count == 5, "guest b has taken {count} of 5 echo requests to {group}");
     }
     for group in GROUPS {
         member.sh(&format!("iproute2 addr del {group} dev eth0"))?;
-        proc::until(&format!("b has left {group}"), Duration::from_secs(20), || {
+        proc::until(&format!("b has left {group}"), || {
             let is_in = switch.table("snooping:lan")?.iter().any(|row| row.group.as_deref() == Some(group));
             Ok((!is_in).then_some(()))
         })?;
@@ -96,7 +94,7 @@ fn query(guest: &mut LinuxGuest) -> Result<()> {
 fn reaches(switch: &Switch, sender: &mut LinuxGuest, group: &str) -> Result<bool> {
     let before = switch.port("b")?.tx();
     // The status is that of answers, which nobody needs to send.
-    sender.run(&format!("ping -q -c {PINGS} -i 0.02 -W 1 -I eth0 {group}"), USUAL)?;
+    sender.run(&format!("ping -q -c {PINGS} -i 0.02 -W 1 -I eth0 {group}"))?;
     let packets = switch.port("b")?.tx().since(before).packets;
     Ok(packets >= PINGS)
 }
@@ -107,10 +105,10 @@ fn reaches(switch: &Switch, sender: &mut LinuxGuest, group: &str) -> Result<bool
 fn echo_requests(guest: &mut LinuxGuest) -> Result<u64> {
     let v4 = "awk '/^Icmp: [0-9]/ { print $10 }' /proc/net/snmp";
     let v6 = "awk '/^Icmp6InEchos/ { print $2 }' /proc/net/snmp6";
-    let (_, counts) = guest.run(&format!("{v4}; {v6}"), USUAL)?;
+    let (_, counts) = guest.run(&format!("{v4}; {v6}"))?;
     counts.split_whitespace().map(|count| Ok(count.parse::<u64>()?)).sum()
 }
 
 fn wait_row(switch: &Switch, what: &str, is_it: impl Fn(&TableRow) -> bool) -> Result<()> {
-    proc::until(what, Duration::from_secs(30), || Ok(switch.table("snooping:lan")?.iter().any(&is_it).then_some(())))
+    proc::until(what, || Ok(switch.table("snooping:lan")?.iter().any(&is_it).then_some(())))
 }

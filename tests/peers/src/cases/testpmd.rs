@@ -186,7 +186,7 @@ fn testpmd(lab: &Lab, path: DriverPath, queues: u32, more: &str) -> Result<Testp
 /// Waits until both links are up with the ring layout and the features of the path.
 fn wait_links(switch: &Switch<'_>, path: DriverPath, queues: u32) -> Result<()> {
     for name in ["a", "b"] {
-        let port = switch.wait_link(name, "up", Duration::from_secs(10))?;
+        let port = switch.wait_link(name, "up")?;
         let ring = if path.is_packed() { "packed" } else { "split" };
         ensure!(port.ring.as_deref() == Some(ring), "ring of port {name} is {:?}", port.ring);
         ensure!(port.queues.len() == queues as usize, "queue pairs of port {name}: {:?}", port.queues);
@@ -213,7 +213,7 @@ fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, burst
     let before = Counts::read(switch, guest)?;
     guest.bounce(segments, bursts, Duration::from_millis(300))?;
     // Packets in flight still arrive; the time depends on the load of the machine.
-    let rest = proc::until("all packets are collected", Duration::from_secs(10), || {
+    let rest = proc::until("all packets are collected", || {
         Ok(Some(Counts::read(switch, guest)?).filter(|now| now.agree(&before)))
     });
     let now = rest.or_else(|_| Counts::read(switch, guest))?;

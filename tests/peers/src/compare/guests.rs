@@ -13,7 +13,7 @@ use super::options::{CompareCell, Load, Options, Size, TrafficSource};
 use super::switches::{RunningSwitch, large_buffers};
 use crate::lab::Lab;
 use crate::machine::two_cpus;
-use crate::proc::{self, Proc};
+use crate::proc::{self, PATIENCE, Proc};
 use crate::testpmd::Testpmd;
 
 /// A guest's measurements. `straightline lab loop --json` prints the fields that are not skipped.
@@ -186,13 +186,13 @@ fn ours(lab: &Lab, options: &Options, cell: &CompareCell, name: &str) -> Result<
 
 /// Returns the time limit of a single trial.
 fn limit(options: &Options) -> Duration {
-    WARM_UP + options.time() + Duration::from_secs(40)
+    WARM_UP + options.time() + PATIENCE
 }
 
 /// Runs a laboratory command, and returns its standard output.
 pub(crate) fn output_of(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     let mut guest = Proc::start("guest", command, &lab.log("guest"))?;
-    let status = guest.wait_end(limit)?;
+    let status = guest.wait_end_within(limit)?;
     // The last lines of output may still be in the pipe.
     std::thread::sleep(Duration::from_millis(50));
     let (out, err) = guest.texts();

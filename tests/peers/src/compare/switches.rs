@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -153,7 +152,7 @@ impl<'lab> OurRun<'lab> {
     fn ask<T: for<'a> Deserialize<'a>>(&self, what: &str) -> Result<T> {
         let mut command = Command::new(&self.program);
         command.args([what, "--json", "--api"]).arg(self.lab.socket("api"));
-        let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
+        let (code, out, err) = proc::run(&mut command)?;
         if code != Some(0) {
             bail!("`straightline {what}` ended with {code:?}: {err}");
         }

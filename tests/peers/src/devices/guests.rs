@@ -49,7 +49,7 @@ pub(super) fn trial(
     let mut running = start(lab, &namespace, rte, switch, cell)?;
     if tap {
         let exists = || Ok(namespace.sh(&format!("ip link set {DEVICE} up")).ok());
-        proc::until("the tap exists", Duration::from_secs(5), exists)?;
+        proc::until("the tap exists", exists)?;
     }
     let end = if tap { DEVICE } else { FAR };
     namespace.sh(&format!("ip addr add {ADDRESS}/24 dev {end}"))?;

@@ -11,10 +11,7 @@ use serde::Deserialize;
 use crate::lab::Lab;
 use crate::measure::compile;
 use crate::net::Namespace;
-use crate::proc::Proc;
-
-/// Time limit of an answer, or of the end after the measured time.
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::proc::{PATIENCE, Proc};
 
 /// The compiled program.
 pub(crate) struct KernelSide {
@@ -102,7 +99,7 @@ impl KernelRun {
     /// Waits for the end of the measured time, and returns the results.
     pub(crate) fn end(mut self, time: Duration) -> Result<KernelReport> {
         let line = |text: &str| text.lines().find(|line| line.starts_with('{')).map(str::to_owned);
-        let line = self.proc.wait_text("its report", 0, time + LIMIT, line);
+        let line = self.proc.wait_text_within(time + PATIENCE, "its report", 0, line);
         let line = line.with_context(|| self.proc.texts().1.trim().to_owned())?;
         serde_json::from_str(&line).with_context(|| format!("kernel_side wrote {line}"))
     }
@@ -118,14 +115,14 @@ impl OtherEnd {
             let mut numbers = line.split(' ').flat_map(str::parse);
             Some([numbers.next()?, numbers.next()?, numbers.next()?])
         };
-        let [nanoseconds, packets, bytes] = self.proc.wait_text("its counts", mark, LIMIT, read)?;
+        let [nanoseconds, packets, bytes] = self.proc.wait_text("its counts", mark, read)?;
         Ok(Arrived { nanoseconds, packets, bytes })
     }
 }
 
 fn wait_line(proc: &mut Proc, wanted: &str) -> Result<()> {
     let find_line = |text: &str| text.lines().any(|line| line == wanted).then_some(());
-    let came = proc.wait_text(&format!("its `{wanted}`"), 0, LIMIT, find_line);
+    let came = proc.wait_text(&format!("its `{wanted}`"), 0, find_line);
     came.with_context(|| proc.texts().1.trim().to_owned())?;
     // The other end may be gone by then, for example because an interface does not exist.
     ensure!(proc.ended()?.is_none(), "it ended: {}", proc.texts().1.trim());

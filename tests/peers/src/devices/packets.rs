@@ -22,7 +22,7 @@ use crate::lab::Lab;
 use crate::machine::two_cpus;
 use crate::measure::{Candidate, SwitchKind, SwitchPort};
 use crate::net::{self, Namespace};
-use crate::proc::{self, Proc};
+use crate::proc::{self, PATIENCE, Proc};
 
 /// Time before a trial is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -203,7 +203,7 @@ impl<'a> Place<'a> {
         if self.cell.interface == Interface::Tap {
             for device in DEVICES.iter().take(self.ports().len()) {
                 let up = || Ok(self.namespace.sh(&format!("ip link set {device} up txqueuelen 1000")).ok());
-                proc::until(&format!("{device} exists"), Duration::from_secs(5), up)?;
+                proc::until(&format!("{device} exists"), up)?;
             }
         }
         Ok(running)
@@ -218,7 +218,7 @@ impl<'a> Place<'a> {
         command.args(["--mode", "txonly", "--size", &self.cell.size.to_string(), "--secs", &secs.to_string()]);
         let mut guest = Proc::start("guest", command, &self.lab.log("guest"))?;
         let first = end.arrived()?;
-        proc::until("packets arrive", Duration::from_secs(10), || {
+        proc::until("packets arrive", || {
             ensure!(guest.ended()?.is_none(), "{}", guest.texts().1.trim());
             Ok((end.arrived()? != first && end.arrived()?.rates_since(first).0 > 0.0).then_some(()))
         })?;
@@ -239,7 +239,7 @@ impl<'a> Place<'a> {
         switch.go()?;
         let guest = Receiver::start(&self.lab.socket("a"), self.cpus[0])?;
         // A switch may need some time until its ports are up.
-        proc::until("packets arrive", Duration::from_secs(10), || {
+        proc::until("packets arrive", || {
             self.source(WARM_UP / 2)?;
             Ok((guest.received() > 0).then_some(()))
         })?;
@@ -261,7 +261,7 @@ impl<'a> Place<'a> {
             _ => command.args(["--segments", "--queue-size", "256", "--bursts", "2"]),
         };
         let mut guest = Proc::start("guest", command, &self.lab.log("guest"))?;
-        let status = guest.wait_end(WARM_UP + self.time + Duration::from_secs(30))?;
+        let status = guest.wait_end_within(WARM_UP + self.time + PATIENCE)?;
         // The last lines of output may still be in the pipe.
         std::thread::sleep(Duration::from_millis(50));
         let (out, err) = guest.texts();

@@ -15,12 +15,10 @@ use crate::lab::Lab;
 use crate::machine::{Machine, two_cpus};
 use crate::measure::{Candidate, SwitchKind};
 use crate::ovs::Ovs;
+use crate::proc::PATIENCE;
 
 /// Time of traffic before a trial is measured: OvS makes its masks.
 const WARM_UP: u32 = 2;
-
-/// Time limit of a guest beyond its time.
-const SPARE: Duration = Duration::from_secs(20);
 
 /// Rules of [`FlowsCell::Many`], their masks, and the flows of the guest.
 const RULES: u32 = 1000;
@@ -101,7 +99,7 @@ fn guest_run(lab: &Lab, program: &std::path::Path, cell: FlowsCell, secs: u32) -
     command.args(["--flows", &flows.to_string(), "--spread", spread]);
     command.arg("--backend").arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
     command.args(["--cpu", &two_cpus()?.0.to_string(), "--secs", &secs.to_string()]);
-    let out = guest_output(lab, command, Duration::from_secs(secs.into()) + SPARE)?;
+    let out = guest_output(lab, command, Duration::from_secs(secs.into()) + PATIENCE)?;
     serde_json::from_str(&out).with_context(|| format!("the guest wrote {out}"))
 }
 

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
@@ -148,7 +147,7 @@ impl Candidate {
             SwitchKind::Kernel | SwitchKind::Tbf => ask.arg("-r"),
         };
         // A switch that is not installed as a package has no version that we can ask for.
-        let (_, version, _) = proc::run(&mut ask, Duration::from_secs(5)).unwrap_or_default();
+        let (_, version, _) = proc::run(&mut ask).unwrap_or_default();
         version.trim().clone_into(&mut self.version);
         self.copies_nothing = version.contains("bench-no-copies");
         Ok(())
@@ -326,14 +325,14 @@ fn socket(lab: &Lab, name: &str) -> String {
 /// Waits until a switch has printed `ready`.
 pub(crate) fn wait_ready(proc: &mut Proc) -> Result<()> {
     let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
-    let came = proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready);
+    let came = proc.wait_text("its `ready`", 0, ready);
     came.with_context(|| proc.texts().1.trim().to_owned())
 }
 
 /// Ends a switch with SIGTERM.
 pub(crate) fn end(mut proc: Proc) -> Result<()> {
     proc.signal(Signal::TERM)?;
-    let status = proc.wait_end(Duration::from_secs(10))?;
+    let status = proc.wait_end()?;
     if !status.success() {
         bail!("the switch ended with {status}: {}", proc.texts().1.trim());
     }

@@ -38,7 +38,7 @@ pub(crate) fn long_output_of(command: &mut Command) -> Result<String> {
 }
 
 fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
-    let (code, out, err) = proc::run(command, limit)?;
+    let (code, out, err) = proc::run_within(limit, command)?;
     if code != Some(0) {
         bail!("{command:?} ended with {code:?}: {}{}", out.trim(), err.trim());
     }

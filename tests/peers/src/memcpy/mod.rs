@@ -33,6 +33,7 @@ use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
 use crate::measure::{self, Candidate, NO_VALID_TRIAL, SwitchKind, TrialPlan, require};
 use crate::ovs::Ovs;
+use crate::proc::PATIENCE;
 use crate::testpmd::Testpmd;
 use library::Library;
 use options::{Host, MemcpyCell, Path as TrafficPath};
@@ -164,7 +165,7 @@ fn measure(lab: &Lab, options: &Options, cell: &MemcpyCell) -> Result<GuestRepor
     let size = cell.size.to_string();
     command.args(["--ring", "split", "--mrg", "on", "--hugepages", "--cpu", &cpu.to_string()]);
     command.args(["--warm-up", "1", "--secs", &secs, "--size", &size]);
-    let limit = Duration::from_secs_f64(options.secs) + Duration::from_secs(60);
+    let limit = Duration::from_secs_f64(options.secs) + PATIENCE;
     match cell.path {
         TrafficPath::Loop => {
             command.args(["--load", "loop", "--bursts", "16"]);

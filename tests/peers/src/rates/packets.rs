@@ -19,14 +19,11 @@ use crate::compare::guest_output;
 use crate::lab::Lab;
 use crate::machine::{Machine, two_cpus};
 use crate::measure::{self, Candidate, OurSwitch, SwitchKind, output_of};
-use crate::proc::{self, Proc};
+use crate::proc::{self, PATIENCE, Proc};
 use crate::switch::{PortStatus, RateStatus};
 
 /// Time before a trial is measured: the burst has passed.
 const WARM_UP: Duration = Duration::from_secs(1);
-
-/// Time limit of a guest beyond its measured time.
-const SPARE: Duration = Duration::from_secs(40);
 
 /// Ports of [`RateCell::Ports`].
 const PORTS: usize = 100;
@@ -73,12 +70,12 @@ fn share(lab: &Lab, secs: u32, ours: &OurSwitch, rate: &OneRate, packed: bool, s
     let time = Duration::from_secs(secs.into()) + WARM_UP;
     command.args(["--secs", &time.as_secs_f64().to_string(), "--warm-up", &WARM_UP.as_secs_f64().to_string()]);
     let mut guest = Proc::start("guest", command, &lab.log("guest"))?;
-    proc::until("packets pass", SPARE, || Ok((limit(lab, ours)?.0.passed_packets > 0).then_some(())))?;
+    proc::until("packets pass", || Ok((limit(lab, ours)?.0.passed_packets > 0).then_some(())))?;
     proc::pause(WARM_UP)?;
     let (before, begin) = limit(lab, ours)?;
     proc::pause(Duration::from_secs(secs.into()))?;
     let (after, end) = limit(lab, ours)?;
-    let status = guest.wait_end(time + SPARE)?;
+    let status = guest.wait_end_within(time + PATIENCE)?;
     ensure!(status.success(), "the guest ended with {status}: {}", guest.texts().1.trim());
     ensure!(after.dropped == 0, "{} packets were dropped: they should wait", after.dropped);
     measure::end(switch)?;
@@ -104,7 +101,7 @@ fn delay(lab: &Lab, secs: u32, ours: &OurSwitch, rate: &OneRate, limited: bool) 
     command.arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
     command.args(["--rate", &format!("{mpps:.6}mpps"), "--warm-up", "1", "--secs", &secs.to_string()]);
     command.args(["--cpu", &two_cpus()?.0.to_string()]);
-    let out = guest_output(lab, command, Duration::from_secs(secs.into()) + SPARE)?;
+    let out = guest_output(lab, command, Duration::from_secs(secs.into()) + PATIENCE)?;
     measure::end(switch)?;
     let line: Sample = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
     line.validity.clone().demand()?;

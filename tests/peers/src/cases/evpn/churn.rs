@@ -19,7 +19,7 @@ use straightline_evpn::{Distinguisher, INGRESS_REPLICATION, Mobility, Pmsi, Rout
 use straightline_wire::MacAddr;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Host, LIMIT, REFLECTOR, another_gobgpd, member};
+use super::{Host, REFLECTOR, another_gobgpd, member};
 use crate::lab::Lab;
 use crate::proc;
 use crate::say::say;
@@ -107,7 +107,7 @@ pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
 fn wait(hosts: &[&Host], present: &BTreeSet<u32>) -> Result<()> {
     let wanted: BTreeSet<String> = present.iter().map(|number| mac(*number).to_string()).collect();
     for host in hosts {
-        proc::until(&format!("host {} has the announced stations", host.number), MANY, || {
+        proc::until_within(MANY, &format!("host {} has the announced stations", host.number), || {
             let placed = host.placed()?.into_iter();
             let announced: BTreeSet<_> =
                 placed.filter(|(mac, _)| mac.starts_with("02:00:01:")).map(|(mac, _)| mac).collect();
@@ -133,7 +133,7 @@ impl Source {
     fn connect(host: &Host, hosts: u32) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let address = Address::Unix(host.socket("gobgp"));
-        let gobgp = proc::until("gobgpd of host 2 listens", LIMIT, || {
+        let gobgp = proc::until("gobgpd of host 2 listens", || {
             let connected = runtime.block_on(GoBgp::connect(&address)).ok();
             // Its AS is set once it has read its configuration.
             Ok(connected.filter(|gobgp| gobgp.asn() != 0))

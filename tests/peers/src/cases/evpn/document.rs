@@ -2,11 +2,10 @@
 //! test starts what the units of the package start. Taps are the VMs.
 
 use std::fs;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Host, LIMIT, comes_to, member, text, wait_ready};
+use super::{Host, comes_to, member, text, wait_ready};
 use crate::lab::Lab;
 use crate::net::Namespace;
 use crate::proc;
@@ -126,7 +125,7 @@ pub(super) fn as_printed(lab: &Lab) -> Result<()> {
     let wanted = one.paths(&printed);
     let status = ["evpn", "status", "--socket", &text(&one.socket("evpn"))];
     let mut last = String::new();
-    let shown = proc::until("the status of the page", LIMIT, || {
+    let shown = proc::until("the status of the page", || {
         // Version 4 of GoBGP is as good.
         last = one.straightline(&status)?.replace("version 4", "version 3");
         Ok((last == wanted).then_some(()))
@@ -148,7 +147,7 @@ pub(super) fn as_printed(lab: &Lab) -> Result<()> {
     two.reaches("10.0.0.1")?;
     one.namespace.sh("ip link set vm0 down")?;
     comes_to(&three.namespace, "vm0", "02:00:00:00:00:01", "10.0.0.1")?;
-    proc::until("host 2 has VM 1 behind host 3", Duration::from_secs(60), || {
+    proc::until("host 2 has VM 1 behind host 3", || {
         let behind = ("02:00:00:00:00:01".to_owned(), "192.0.2.3".to_owned());
         Ok(two.placed()?.contains(&behind).then_some(()))
     })?;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Host, IP, LIMIT, MAC, REFLECTOR, member, text};
+use super::{Host, IP, MAC, REFLECTOR, member, text};
 use crate::guest::{LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::monitor::{self, Monitor};
@@ -69,7 +69,7 @@ fn migrate<'l>(vm: Vm<'l>, hosts: [&'l Host<'l>; 3], number: u32) -> Result<Vm<'
     let mut vm = vm.migrate(to, number)?;
     for host in hosts {
         let what = format!("host {} has the VM behind host {} alone, number {number}", host.number, to.number);
-        proc::until(&what, LIMIT, || Ok((host.places()? == [(to.address(), number)]).then_some(())))?;
+        proc::until(&what, || Ok((host.places()? == [(to.address(), number)]).then_some(())))?;
     }
     for host in hosts {
         host.reaches(IP)?;
@@ -179,14 +179,14 @@ impl Recording {
     }
 
     fn begun(proc: Proc, file: PathBuf, words: &str) -> Result<Self> {
-        proc::until("the capture begins", LIMIT, || Ok(proc.texts().1.contains(words).then_some(())))?;
+        proc::until("the capture begins", || Ok(proc.texts().1.contains(words).then_some(())))?;
         Ok(Self { proc, file })
     }
 
     /// Ends the capture, and returns its file.
     fn end(mut self) -> Result<PathBuf> {
         self.proc.signal(rustix::process::Signal::INT)?;
-        let status = self.proc.wait_end(LIMIT)?;
+        let status = self.proc.wait_end()?;
         ensure!(status.success(), "a capture ended with {status}");
         Ok(self.file)
     }
@@ -206,7 +206,7 @@ impl<'l> Vm<'l> {
         vm.guest.boot()?;
         vm.guest.sh(&format!("ip link set eth0 mtu 1450 up && ip addr add {IP}/24 broadcast 10.0.0.255 dev eth0"))?;
         // Its first packet tells where it is.
-        vm.guest.run("ping -c 1 -W 1 10.0.0.250", LIMIT)?;
+        vm.guest.run("ping -c 1 -W 1 10.0.0.250")?;
         Ok(vm)
     }
 

@@ -25,7 +25,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -37,9 +36,6 @@ use crate::net::{self, Namespace};
 use crate::proc::{self, Proc};
 use crate::runner::{Test, beside_others};
 use crate::say::say;
-
-/// Time limit of each step. A session takes GoBGP up to 10 s.
-const LIMIT: Duration = Duration::from_secs(40);
 
 /// The station that moves: its addresses.
 const MAC: &str = "02:00:00:00:00:77";
@@ -256,7 +252,7 @@ impl<'l> Host<'l> {
 
     fn straightline(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.lab.machine.switch);
-        let (code, out, err) = proc::run(command.args(args), Duration::from_secs(10))?;
+        let (code, out, err) = proc::run(command.args(args))?;
         ensure!(code == Some(0), "`straightline {}` ended with {code:?}: {err}", args.join(" "));
         Ok(out)
     }
@@ -280,7 +276,7 @@ impl<'l> Host<'l> {
 
     /// Waits until the host knows as many others.
     fn wait_others(&self, count: usize) -> Result<()> {
-        proc::until(&format!("host {} knows {count} others", self.number), LIMIT, || {
+        proc::until(&format!("host {} knows {count} others", self.number), || {
             let status: Status = self.ask("status")?;
             let knows = |network: &Network| network.remotes.len() == count;
             Ok((status.gobgp.up && status.switch.up && status.networks.iter().all(knows)).then_some(()))
@@ -290,7 +286,7 @@ impl<'l> Host<'l> {
     /// Waits until the host has received the moving station's route from `host` with this number.
     fn wait_station(&self, host: u8, sequence: u32) -> Result<()> {
         let wanted = format!("192.0.2.{host}");
-        proc::until(&format!("host {} has {MAC} behind host {host}, number {sequence}", self.number), LIMIT, || {
+        proc::until(&format!("host {} has {MAC} behind host {host}, number {sequence}", self.number), || {
             let Routes { routes } = self.ask("routes")?;
             let is_wanted = |route: &Route| {
                 let of_station = !route.sent && route.mac.as_deref() == Some(MAC);
@@ -302,7 +298,7 @@ impl<'l> Host<'l> {
 
     /// Waits until the host has received a route with this address.
     fn wait_address(&self, ip: &str) -> Result<()> {
-        proc::until(&format!("host {} has a route for {ip}", self.number), LIMIT, || {
+        proc::until(&format!("host {} has a route for {ip}", self.number), || {
             let Routes { routes } = self.ask("routes")?;
             let has = |route: &Route| !route.sent && route.ip.as_deref() == Some(ip);
             Ok(routes.iter().any(has).then_some(()))
@@ -313,11 +309,11 @@ impl<'l> Host<'l> {
     fn wait_doctor(&self, check: &str, result: &str, symptom: &str) -> Result<()> {
         let api = text(&self.socket("api"));
         let evpn = text(&self.socket("evpn"));
-        proc::until(&format!("doctor says of {check}: {result}, {symptom}"), LIMIT, || {
+        proc::until(&format!("doctor says of {check}: {result}, {symptom}"), || {
             let mut command = Command::new(&self.lab.machine.switch);
             // It ends with 1 if a check fails.
             let args = ["doctor", "--json", "--api", &api, "--evpn", &evpn];
-            let (_, out, err) = proc::run(command.args(args), Duration::from_secs(30))?;
+            let (_, out, err) = proc::run(command.args(args))?;
             let Checks { checks } = serde_json::from_str(&out).with_context(|| format!("doctor wrote {out}{err}"))?;
             let is_wanted = |one: &Finding| one.name == check && one.result == result && one.symptom.contains(symptom);
             Ok(checks.iter().any(is_wanted).then_some(()))
@@ -411,7 +407,7 @@ impl Frr {
             namespace.start(lab, name, &format!("{FRR}/{name}"), &[&args[..], &["--log", "stdout"]].concat())
         };
         let zebra = start("zebra", &zebra_file)?;
-        proc::until("zebra listens", LIMIT, || Ok(Path::new(&zserv).exists().then_some(())))?;
+        proc::until("zebra listens", || Ok(Path::new(&zserv).exists().then_some(())))?;
         let bgpd = start("bgpd", &bgpd_file)?;
         Ok(Self { namespace, station, _daemons: [bgpd, zebra] })
     }
@@ -419,7 +415,7 @@ impl Frr {
     /// Waits until the kernel's device has the station behind this host.
     fn wait_station(&self, host: u8) -> Result<()> {
         let wanted = format!("{MAC} dst 192.0.2.{host} ");
-        proc::until(&format!("FRR has {MAC} behind host {host}"), LIMIT, || {
+        proc::until(&format!("FRR has {MAC} behind host {host}"), || {
             Ok(self.namespace.sh("bridge fdb show dev vx100")?.contains(&wanted).then_some(()))
         })
     }
@@ -468,14 +464,14 @@ fn leaves(namespace: &Namespace, interface: &str, number: u8) -> Result<()> {
 }
 
 fn reaches(namespace: &Namespace, ip: &str) -> Result<()> {
-    proc::until(&format!("{ip} answers {}", namespace.name()), LIMIT, || {
+    proc::until(&format!("{ip} answers {}", namespace.name()), || {
         Ok((namespace.sh(&format!("ping -c 1 -W 1 {ip} >/dev/null && echo yes || true"))? == "yes").then_some(()))
     })
 }
 
 fn wait_ready(proc: &mut Proc) -> Result<()> {
     let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
-    proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready)
+    proc.wait_text("its `ready`", 0, ready)
 }
 
 fn text(path: &Path) -> String {
@@ -544,7 +540,7 @@ fn stations_move(lab: &Lab, core: &Namespace, frr: &Frr, [one, two, three]: [&mu
     two.wait_station(1, 3)?;
     // The end of its gobgpd ends its session, and so its routes elsewhere. A new gobgpd brings them back.
     one.gobgpd = None;
-    proc::until("the routes of host 1 end", LIMIT, || Ok((two.remotes()? == 2).then_some(())))?;
+    proc::until("the routes of host 1 end", || Ok((two.remotes()? == 2).then_some(())))?;
     fs::remove_file(one.socket("gobgp"))?;
     one.start_gobgpd()?;
     one.wait_hosts()?;
@@ -590,7 +586,7 @@ fn partition(core: &Namespace, one: &Host, two: &Host, three: &Host) -> Result<(
     }
     two.reaches("10.0.0.1")?;
     one.reaches("10.0.0.2")?;
-    proc::until("all hosts have the same routes and stations", LIMIT, || {
+    proc::until("all hosts have the same routes and stations", || {
         let known = one.known()?;
         for host in [one, two, three] {
             let own = format!("192.0.2.{}", host.number);

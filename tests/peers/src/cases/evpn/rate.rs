@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use straightline_report::statistics::{Pairing, median, ratio};
 
-use super::{Host, LIMIT, REFLECTOR, member};
+use super::{Host, REFLECTOR, member};
 use crate::lab::Lab;
 use crate::net::Namespace;
-use crate::proc;
+use crate::proc::{self, PATIENCE};
 use crate::say::say;
 use crate::traffic::Iperf;
 
@@ -57,10 +57,10 @@ pub(super) fn as_fast_as_a_static_tunnel(lab: &Lab) -> Result<()> {
 pub(super) fn iperf3(lab: &Lab, from: &Namespace, to: &Namespace, ip: &str, secs: u32) -> Result<f64> {
     let log = format!("iperf3-{}", to.name());
     let server = to.start(lab, &log, "iperf3", &["-s", "-1", "-B", ip, "--forceflush"])?;
-    proc::until("iperf3 listens", LIMIT, || Ok(server.texts().0.contains("Server listening").then_some(())))?;
+    proc::until("iperf3 listens", || Ok(server.texts().0.contains("Server listening").then_some(())))?;
     let mut client = from.command("iperf3");
     client.args(["-J", "-c", ip, "-t", &secs.to_string()]);
-    let (code, out, err) = proc::run(&mut client, Duration::from_secs(u64::from(secs) + 40))?;
+    let (code, out, err) = proc::run_within(PATIENCE + Duration::from_secs(secs.into()), &mut client)?;
     ensure!(code == Some(0), "iperf3 ended with {code:?}: {out}{err}");
     Ok(Iperf::parse(&out)?.gbit_per_s)
 }

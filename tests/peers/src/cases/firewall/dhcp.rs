@@ -9,19 +9,15 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
 use crate::cases::outside::DeviceKind;
 use crate::lab::Lab;
 use crate::net::{self, Namespace};
-use crate::proc::Proc;
+use crate::proc::{self, Proc};
 use crate::say::say;
 use crate::switch::Switch;
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// The script that udhcpc calls with its lease.
 const SCRIPT: &str = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\nip addr add $ip/24 dev $interface\n";
@@ -49,7 +45,7 @@ pub(super) fn lease(lab: &Lab) -> Result<()> {
     let mut switch = Switch::spawn_with(lab, &own.prefix(), &text)?;
     switch.wait_ready()?;
     for port in ["server", "web", "db"] {
-        switch.wait_link(port, "up", LIMIT)?;
+        switch.wait_link(port, "up")?;
     }
     let page = lab.log("page");
     fs::create_dir_all(&page)?;
@@ -66,7 +62,8 @@ pub(super) fn lease(lab: &Lab) -> Result<()> {
         server.start(lab, "dhcp", "dnsmasq", &dhcp)?,
         db.start(lab, "httpd", "busybox", &["httpd", "-f", "-p", "5432", "-h", &home])?,
     ];
-    db.sh("for i in $(seq 100); do ss -Htln 'sport = :5432' | grep -q . && exit; sleep 0.05; done; exit 1")?;
+    let listens = "ss -Htln 'sport = :5432' | grep -q .";
+    proc::until("the database listens", || Ok(db.sh(listens).ok()))?;
 
     // An address that the guest takes by itself.
     web.sh("ip addr add 10.9.0.40/24 dev eth0")?;
@@ -75,11 +72,7 @@ pub(super) fn lease(lab: &Lab) -> Result<()> {
     web.sh(&format!("busybox udhcpc -i eth0 -n -q -t 20 -T 1 -s {}", script.display()))?;
     let address = web.sh("ip -o -4 addr show dev eth0 | awk '{ print $4 }'")?;
     ensure!(address.starts_with("10.9.0."), "the client has {address:?}");
-    let until = Instant::now() + LIMIT;
-    while !gets_page(&web)? {
-        ensure!(Instant::now() < until, "{address} has a lease, and is no member");
-        sleep(Duration::from_millis(100));
-    }
+    proc::until(&format!("{address}, which has a lease, is a member"), || Ok(gets_page(&web)?.then_some(())))?;
     web.sh("ip addr flush dev eth0; ip addr add 10.9.0.40/24 dev eth0")?;
     ensure!(!gets_page(&web)?, "another address is a member");
     say!("  {address} of a lease reaches the database, and no other address does");

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::packet::{self, PacketName, UDP};
 use super::sequence::{self, IN, Meant, SIDES, Sequence};
@@ -18,9 +18,6 @@ use crate::proc;
 
 /// Frames of a batch. A tap keeps 500, and a guest's ring as many.
 const BATCH: usize = 100;
-
-/// Time limit of a batch.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A pause in all sequences.
 #[derive(Clone, Copy)]
@@ -118,10 +115,7 @@ impl Paths {
         let payload = packet::udp(&marker, [7, 7], 8);
         ends[side].send(&packet::frame(&marker, UDP, &payload))?;
         let mut arrived = Arrived::new();
-        let began = Instant::now();
-        while !arrived.contains_key(&marker) {
-            ensure!(began.elapsed() < PATIENCE, "a marker from side {side} does not arrive on way {way}");
-            ensure!(!proc::interrupted(), "interrupted");
+        proc::until_moved(&format!("a marker from side {side} arrives on way {way}"), || {
             for frame in ends[1 - side].receive()? {
                 if let Some((name, part, is_last)) = packet::read(&frame) {
                     arrived.entry(name).or_default().push((part, is_last));
@@ -129,7 +123,8 @@ impl Paths {
             }
             // The kernel's own packets.
             ends[side].receive()?;
-        }
+            Ok(arrived.contains_key(&marker).then_some(()))
+        })?;
         Ok(arrived)
     }
 }

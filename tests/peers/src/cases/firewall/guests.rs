@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
 
-use crate::guest::{GuestKind, LinuxGuest, USUAL};
+use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::say::say;
 use crate::switch::Switch;
@@ -42,7 +42,7 @@ pub(super) fn exchange(lab: &Lab) -> Result<()> {
     refused(&switch, &mut client, &mut web, "a", 9001)?;
     refused(&switch, &mut web, &mut client, "b", 9000)?;
     let before = denied(&switch, "b")?;
-    let (status, text) = web.run(&format!("ping -c 2 -W 1 {}", client.ip()), USUAL)?;
+    let (status, text) = web.run(&format!("ping -c 2 -W 1 {}", client.ip()))?;
     ensure!(status != 0, "the client answers, although no rule allows it: {text}");
     ensure!(denied(&switch, "b")? > before, "port b denied no echo");
     // What was allowed goes on.
@@ -85,9 +85,9 @@ fn refused(switch: &Switch, from: &mut LinuxGuest, to: &mut LinuxGuest, port: &s
     let before = denied(switch, port)?;
     to.sh(&format!("nc -l -p {tcp_port} -e sh -c 'cat > /tmp/taken-{tcp_port}' </dev/null >/tmp/nc.log 2>&1 &"))?;
     traffic::listening(to, tcp_port)?;
-    let (status, _) = from.run(&format!("nc -w 2 {} {tcp_port} -e echo hello", to.ip()), USUAL)?;
+    let (status, _) = from.run(&format!("nc -w 2 {} {tcp_port} -e echo hello", to.ip()))?;
     ensure!(status != 0, "guest {} has reached port {tcp_port}, although no rule allows it", from.number);
-    let (status, _) = to.run(&format!("[ -e /tmp/taken-{tcp_port} ]"), USUAL)?;
+    let (status, _) = to.run(&format!("[ -e /tmp/taken-{tcp_port} ]"))?;
     ensure!(status != 0, "something has arrived at port {tcp_port}");
     let after = denied(switch, port)?;
     ensure!(after > before, "port {port} denied nothing");

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -25,9 +24,6 @@ const GROUPS: &str = "\n[group.web]\nin = [\"tcp 80,443 from any\", \"udp 53 fro
                       \"icmp6 echo-request\"]\n";
 
 const PAGE: &str = "the page";
-const LIMIT: Duration = Duration::from_secs(30);
-const SOON: Duration = Duration::from_secs(10);
-
 /// Waits as long for answers as a busy machine needs, and for silence no longer.
 const PACE: &str = "-n -Pn --max-retries 3 --initial-rtt-timeout 200ms --max-rtt-timeout 300ms -oG -";
 
@@ -71,7 +67,7 @@ pub(super) fn scan(lab: &Lab) -> Result<()> {
     let mut switch = Switch::spawn_with(lab, &own.prefix(), &text)?;
     switch.wait_ready()?;
     for port in ["scanner", "web"] {
-        switch.wait_link(port, "up", SOON)?;
+        switch.wait_link(port, "up")?;
     }
     let folder = lab.log("page");
     fs::create_dir_all(&folder)?;
@@ -110,7 +106,7 @@ pub(super) fn scan(lab: &Lab) -> Result<()> {
 fn found(from: &Namespace, address: &str, options: &str, expected: &[(&str, &str)]) -> Result<()> {
     let mut command = from.command("nmap");
     command.args(PACE.split(' ')).args(options.split(' ')).arg(address);
-    let (code, out, err) = proc::run(&mut command, LIMIT)?;
+    let (code, out, err) = proc::run(&mut command)?;
     ensure!(code == Some(0), "nmap {options} ended with {code:?}: {out}{err}");
     let ports =
         out.lines().find_map(|line| line.split_once("Ports: ")).with_context(|| format!("no ports in {out}"))?.1;

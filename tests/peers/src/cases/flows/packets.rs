@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use straightline_report::random::Random;
 use straightline_testing::frames::FrameDraft;
 
@@ -46,10 +45,6 @@ const PORTS: [&str; 4] = ["p1", "p2", "p3", "p4"];
 /// Type of markers, which no other packet has.
 const MARKER: [u8; 2] = [0x88, 0xb6];
 const MARKER_FLOW: &str = "priority=65535,dl_type=0x88b6,actions=output:1,output:2,output:3,output:4,in_port";
-
-/// Looks for a marker, each after [`PAUSE`], until it is missing. The time of a machine that stands still is none.
-const LOOKS: u32 = 100_000;
-const PAUSE: Duration = Duration::from_micros(50);
 
 /// Differences in the report of a failure.
 const SHOWN: usize = 4;
@@ -287,8 +282,7 @@ impl Ends {
             let marker = [&[2, 0, 0, 0, 0, 0x77, 2, 0, 0, 0, 0, 0x78][..], &MARKER, &[0; 42], &number].concat();
             self.ends[port].send(&marker)?;
             let mut waiting = self.ends.len();
-            let mut looks = 0;
-            while waiting > 0 {
+            let all = proc::until_moved("the markers have come", || {
                 for (end, outputs) in self.ends.iter_mut().zip(&mut outputs) {
                     for frame in end.receive()? {
                         if frame[12..14] == MARKER {
@@ -299,11 +293,9 @@ impl Ends {
                         }
                     }
                 }
-                looks += 1;
-                ensure!(looks < LOOKS, "{waiting} markers are missing");
-                ensure!(!proc::interrupted(), "interrupted");
-                std::thread::sleep(PAUSE);
-            }
+                Ok((waiting == 0).then_some(()))
+            });
+            all.with_context(|| format!("{waiting} markers are missing"))?;
         }
         Ok(outputs)
     }

@@ -14,9 +14,6 @@ use crate::runner::Test;
 use crate::switch::{Port, Switch};
 use crate::traffic;
 
-/// Time limit for a port's link.
-const SOON: Duration = Duration::from_secs(15);
-
 pub(super) fn tests() -> Vec<Test> {
     vec![
         Test::new("devices_of_all_kinds", &[Need::Namespaces], all_kinds).beside_others(),
@@ -73,18 +70,18 @@ fn killed(lab: &Lab) -> Result<()> {
     let mut switch = Switch::start_in(lab, &host, &[], &devices, &[])?;
     for end in ["SIGKILL", "SIGTERM"] {
         for (port, _) in devices {
-            switch.wait_link(port, "up", SOON)?;
+            switch.wait_link(port, "up")?;
         }
         ensure!(host.link("v1")?.context("no v1")?.xdp.is_some(), "no program is attached to v1");
         match end {
             "SIGKILL" => {
                 switch.kill()?;
                 // The kernel and the opener clean up after the end of the process.
-                proc::until("sl0 is gone", SOON, || Ok(host.link("sl0")?.is_none().then_some(())))?;
+                proc::until("sl0 is gone", || Ok(host.link("sl0")?.is_none().then_some(())))?;
             }
             _ => switch.end()?,
         }
-        proc::until("no program is attached", SOON, || Ok(host.has_no_program().ok()))?;
+        proc::until("no program is attached", || Ok(host.has_no_program().ok()))?;
         ensure!(host.link("sl0")?.is_none(), "after {end} the tap sl0 is left");
         let now = (host.routes()?, host.link("sl1")?);
         ensure!(now == (routes.clone(), tap.clone()), "before: {routes} {tap:?}\nafter {end}: {now:?}");

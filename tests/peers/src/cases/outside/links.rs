@@ -16,9 +16,6 @@ use crate::say::say;
 use crate::switch::{Port, PortStatus, Switch};
 use crate::traffic::{self, Transfer};
 
-/// Time limit for a port to notice a change. It tries to open its interface once a second.
-const SOON: Duration = Duration::from_secs(15);
-
 /// Echoes in both directions, some hundred a second.
 const NOISE: &str = "-i 0.005 -s 1000";
 
@@ -33,7 +30,7 @@ pub(super) fn tests() -> Vec<Test> {
 
 /// Waits until a port is down, and checks that the reason names the interface.
 fn goes_down(switch: &Switch, port: &str, interface: &str) -> Result<()> {
-    let down = switch.wait_link(port, "down", SOON)?;
+    let down = switch.wait_link(port, "down")?;
     let reason = down.reason.unwrap_or_default();
     say!("  port {port} down: {reason}");
     ensure!(reason.contains(interface), "the reason does not name {interface}: {reason:?}");
@@ -41,12 +38,12 @@ fn goes_down(switch: &Switch, port: &str, interface: &str) -> Result<()> {
 }
 
 fn goes_up(switch: &Switch, port: &str) -> Result<PortStatus> {
-    switch.wait_link(port, "up", SOON)
+    switch.wait_link(port, "up")
 }
 
 /// Waits until `ports` shows an MTU for the port's interface.
 fn shows_mtu(switch: &Switch, port: &str, mtu: u32) -> Result<()> {
-    proc::until(&format!("`ports` shows MTU {mtu}"), SOON, || {
+    proc::until(&format!("`ports` shows MTU {mtu}"), || {
         Ok(switch.port(port)?.device.filter(|device| device.mtu == mtu).map(|_| ()))
     })
 }
@@ -78,7 +75,7 @@ fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
     say!("  v1 goes down and up during the transfer of a file");
     let before = switch.port("nic0")?.rx().bytes;
     let file = Transfer::begin(&mut peer, &mut guest, 256)?;
-    proc::until("a part of the file has passed", SOON, || {
+    proc::until("a part of the file has passed", || {
         Ok((switch.port("nic0")?.rx().bytes > before + (16 << 20)).then_some(()))
     })?;
     host.sh("ip link set v1 down")?;
@@ -145,7 +142,7 @@ fn tap(lab: &Lab) -> Result<()> {
     say!("  sl0 goes down and up during the transfer of a file");
     let before = switch.port("host")?.rx().bytes;
     let file = Transfer::begin(&mut host, &mut guest, 256)?;
-    proc::until("a part of the file has passed", SOON, || {
+    proc::until("a part of the file has passed", || {
         Ok((switch.port("host")?.rx().bytes > before + (16 << 20)).then_some(()))
     })?;
     namespace.sh("ip link set sl0 down")?;
@@ -176,7 +173,7 @@ fn tap(lab: &Lab) -> Result<()> {
     say!("  sl0 is deleted: the port makes it again");
     let old = namespace.link("sl0")?.context("no sl0")?;
     namespace.sh("ip link del sl0")?;
-    let new = proc::until("sl0 is made again", SOON, || namespace.link("sl0"))?;
+    let new = proc::until("sl0 is made again", || namespace.link("sl0"))?;
     ensure!(new.ifindex != old.ifindex, "sl0 was not deleted: {new:?}");
     let reasons = switch.port("host")?.reasons;
     ensure!(reasons.iter().any(|down| down.reason.contains("sl0")), "no reason names sl0: {reasons:?}");

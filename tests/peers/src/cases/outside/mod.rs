@@ -18,8 +18,6 @@ mod nic;
 mod tap;
 mod testpmd;
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::guest::LinuxGuest;
@@ -126,9 +124,9 @@ pub(super) fn iperf3(
     options: &str,
 ) -> Result<impl Fn(&str) -> Option<f64> + use<>> {
     traffic::iperf3_server(other)?;
-    let text = one.sh_within(&format!("iperf3 -J {options}"), Duration::from_secs(60))?;
+    let text = one.sh(&format!("iperf3 -J {options}"))?;
     // Until its end, the server occupies the port of the next one.
-    traffic::until(other, "! grep -q ':1451 .* 0A ' /proc/net/tcp6", Duration::from_secs(20))?;
+    traffic::until(other, "! grep -q ':1451 .* 0A ' /proc/net/tcp6")?;
     // A warning that datagrams are fragmented may precede the report.
     let report = text.get(text.find('{').unwrap_or(0)..).unwrap_or_default();
     let report: serde_json::Value = serde_json::from_str(report).with_context(|| format!("iperf3 wrote {text}"))?;

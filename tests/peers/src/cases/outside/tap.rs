@@ -1,7 +1,5 @@
 //! Taps: a User Mode Linux guest and the host's own network stack, which has the tap.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 
 use super::{Amount, exchange};
@@ -85,7 +83,7 @@ fn of_a_user(lab: &Lab) -> Result<()> {
     };
 
     let mut switch = Switch::spawn_with(lab, &prefix, &text("sl2")?)?;
-    let status = switch.proc().wait_end(Duration::from_secs(10))?;
+    let status = switch.proc().wait_end()?;
     let (_, err) = switch.proc().texts();
     say!("  sl2: {}", err.trim());
     ensure!(status.code() == Some(1), "the switch ended with {status}, not with exit code 1");

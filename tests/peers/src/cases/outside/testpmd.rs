@@ -1,8 +1,6 @@
 //! DPDK's testpmd with its drivers for the same interfaces: `net_af_xdp` at the other end of a veth
 //! pair, and `net_tap`. One embedded guest is on the switch, the other on testpmd's vhost port.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use straightline_guest::GuestOptions;
 use straightline_virtio::features as f;
@@ -20,9 +18,6 @@ use crate::testpmd::Testpmd;
 /// Frame lengths up to the MTU.
 const LENS: [usize; 5] = [60, 270, 566, 1514, 1000];
 
-/// Time limit for a port's link.
-const SOON: Duration = Duration::from_secs(15);
-
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Namespaces, Need::Dpdk];
     beside_others(vec![
@@ -37,7 +32,7 @@ pub(super) fn tests() -> Vec<Test> {
 /// unchanged.
 fn exchange(lab: &Lab, testpmd: Testpmd, switch: Switch, port: &str) -> Result<()> {
     let mut testpmd = testpmd;
-    switch.wait_link(port, "up", SOON)?;
+    switch.wait_link(port, "up")?;
     let guest: GuestOptions = options(f::VIRTIO_NET_F_MRG_RXBUF, 1);
     let mut pair = connect(lab, &guest)?;
     testpmd.wait_links()?;
@@ -100,13 +95,13 @@ fn has_the_queue(lab: &Lab) -> Result<()> {
     let program = host.link("v1")?.and_then(|link| link.xdp);
     ensure!(program.is_some(), "testpmd has attached no program");
     let switch = Switch::start_in(lab, &host, &[Port::new("a")], &[("nic0", &DeviceKind::AfXdp.keys("v1"))], &[])?;
-    let down = switch.wait_link("nic0", "down", SOON)?;
+    let down = switch.wait_link("nic0", "down")?;
     say!("  port nic0 down: {:?}", down.reason);
     ensure!(down.reason.is_some_and(|reason| reason.contains("program")), "the reason does not name the program");
     let now = host.link("v1")?.and_then(|link| link.xdp);
     ensure!(now == program, "testpmd's program was {program:?}, now {now:?}");
     testpmd.quit()?;
-    switch.wait_link("nic0", "up", SOON)?;
+    switch.wait_link("nic0", "up")?;
     switch.stop()?;
     host.has_no_program()
 }

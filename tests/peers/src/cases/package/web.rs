@@ -37,7 +37,7 @@ pub(super) fn serves_without_rights(lab: &Lab, root: &Root) -> Result<()> {
         if root.sh("strace -o /dev/null true").is_ok() { format!("strace -D -f -o {TRACE} ") } else { String::new() };
     let line = format!("exec {as_web} {trace}{program} --listen 127.0.0.1:0");
     let mut server = Proc::start("web", root.command(&["sh", "-c", &line]), &lab.log("web"))?;
-    let address = server.wait_text("the server listens", 0, PATIENCE, |text| {
+    let address = server.wait_text("the server listens", 0, |text| {
         let (_, rest) = text.split_once("listening on http://")?;
         rest.split_once("/\n").map(|(address, _)| address.to_owned())
     })?;
@@ -64,7 +64,7 @@ pub(super) fn serves_without_rights(lab: &Lab, root: &Root) -> Result<()> {
     ensure!(said.contains("ermission denied"), "a stranger is told {said:?}");
 
     server.signal(Signal::TERM)?;
-    let end = server.wait_end(PATIENCE)?;
+    let end = server.wait_end()?;
     ensure!(end.success(), "the server ended with {end}");
     if !trace.is_empty() && root.sh("command -v systemd-analyze").is_ok() {
         the_filter_allows_its_calls(root, &unit)?;
@@ -81,7 +81,7 @@ fn as_user(groups: &str) -> String {
 
 fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(proc::PATIENCE))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply)?;
@@ -104,7 +104,7 @@ fn the_filter_allows_its_calls(root: &Root, unit: &Unit) -> Result<()> {
             }
         }
     }
-    let trace = proc::until("the trace is complete", PATIENCE, || {
+    let trace = proc::until("the trace is complete", || {
         let trace = root.sh(&format!("cat {TRACE}"))?;
         Ok(trace.trim_end().ends_with("+++ exited with 0 +++").then_some(trace))
     })?;

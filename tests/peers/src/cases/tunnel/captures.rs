@@ -2,7 +2,6 @@
 //! and the hosts of two namespaces exchange traffic through them by taps.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use anyhow::Result;
 
@@ -77,7 +76,7 @@ fn all_kinds(lab: &Lab) -> Result<()> {
         command.arg("run").arg(file);
         let mut switch = Proc::start(&name, command, &lab.log(&name))?;
         let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
-        switch.wait_text("its `ready`", 0, Duration::from_secs(20), ready)?;
+        switch.wait_text("its `ready`", 0, ready)?;
         switches.push(switch);
     }
     let mut near = LinuxGuest::in_namespace(lab, &wire.near, 1, "h1")?;

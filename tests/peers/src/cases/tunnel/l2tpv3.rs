@@ -1,8 +1,6 @@
 //! L2TPv3 with static sessions (RFC 3931, RFC 8159): the switch, QEMU and User Mode Linux are three
 //! independent implementations. User Mode Linux has a driver for GRE as well.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 
 use super::{Carrier, Inner, Outer, Place, Wire, capture, carried};
@@ -206,7 +204,7 @@ impl L2tpv3 {
         args.extend(["-netdev", "hubport,id=h1,hubid=0,netdev=t", "-netdev", "hubport,id=h2,hubid=0,netdev=p"]);
         let name = format!("qemu{}", self.far);
         let mut qemu = namespace.start(lab, &name, "qemu-system-x86_64", &args)?;
-        proc::until(&format!("{name} makes {tap}"), Duration::from_secs(20), || {
+        proc::until(&format!("{name} makes {tap}"), || {
             let ended = qemu.ended()?.map(|status| anyhow::anyhow!("{name} ended ({status}): {:?}", qemu.texts()));
             ended.map_or(Ok(()), Err)?;
             Ok(namespace.link(&tap)?.map(|_| ()))

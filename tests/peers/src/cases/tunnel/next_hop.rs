@@ -1,8 +1,6 @@
 //! A next hop that goes away and returns. `straightline neighbours` and `straightline ports` say
 //! so, and the tunnel recovers by itself.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
 use super::vxlan::Vxlan;
@@ -15,12 +13,6 @@ use crate::runner::Test;
 use crate::say::say;
 use crate::switch::{Neighbour, Switch};
 use crate::traffic;
-
-/// Time limit for a next hop that has gone away. It is asked anew about every 30 s.
-const LATE: Duration = Duration::from_secs(90);
-
-/// Time limit for a next hop that returns.
-const SOON: Duration = Duration::from_secs(20);
 
 pub(super) fn tests() -> Vec<Test> {
     vec![Test::new("tunnel_next_hop", &[Need::Namespaces, Need::Uml(1)], goes_away)]
@@ -48,7 +40,7 @@ fn goes_away(lab: &Lab) -> Result<()> {
 
     say!("  nobody has the addresses yet");
     for (name, hop) in names.iter().zip(&hops) {
-        let reason = switch.wait_link(name, "down", SOON)?.reason.unwrap_or_default();
+        let reason = switch.wait_link(name, "down")?.reason.unwrap_or_default();
         say!("  port {name}: {reason}");
         ensure!(reason.contains(hop), "the reason does not name {hop}: {reason:?}");
         let unknown = neighbour(&switch, hop)?;
@@ -65,8 +57,8 @@ fn goes_away(lab: &Lab) -> Result<()> {
         fars.push(place.guest(lab, inner, (number, 2), wire.mtu)?);
     }
     for ((name, hop), inner) in names.iter().zip(&hops).zip(inners) {
-        switch.wait_link(name, "up", SOON)?;
-        wait_state(&switch, hop, "reachable", SOON)?;
+        switch.wait_link(name, "up")?;
+        wait_state(&switch, hop, "reachable")?;
         let found = neighbour(&switch, hop)?;
         ensure!(found.mac.as_deref() == Some(&mac), "{hop} has {mac}, but {found:?}");
         traffic::reach(&mut guest, &inner.v4(2))?;
@@ -79,11 +71,11 @@ fn goes_away(lab: &Lab) -> Result<()> {
     say!("  the addresses go away");
     wire.far().sh("ip addr flush dev eth0")?;
     for (name, hop) in names.iter().zip(&hops) {
-        let down = switch.wait_link(name, "down", LATE)?;
+        let down = switch.wait_link(name, "down")?;
         say!("  port {name}: {:?}", down.reason);
         ensure!(down.reason.is_some_and(|reason| reason.contains(hop)), "the reason does not name {hop}");
-        wait_state(&switch, hop, "unanswered", SOON)?;
-        proc::until("packets are dropped for want of a next hop", SOON, || {
+        wait_state(&switch, hop, "unanswered")?;
+        proc::until("packets are dropped for want of a next hop", || {
             Ok(switch.port(name)?.drops.get("no-neighbour").is_some_and(|count| *count > 0).then_some(()))
         })?;
     }
@@ -91,7 +83,7 @@ fn goes_away(lab: &Lab) -> Result<()> {
     say!("  the addresses return");
     for (tunnel, (name, (inner, far))) in TUNNELS.iter().zip(names.iter().zip(inners.iter().zip(&mut fars))) {
         wire.add_far(tunnel.outer, tunnel.far)?;
-        switch.wait_link(name, "up", SOON)?;
+        switch.wait_link(name, "up")?;
         traffic::reach(&mut guest, &inner.v4(2))?;
         traffic::reach(far, &inner.v4(1))?;
     }
@@ -104,6 +96,6 @@ fn neighbour(switch: &Switch, ip: &str) -> Result<Neighbour> {
     found.cloned().with_context(|| format!("`neighbours` does not list {ip}: {neighbours:?}"))
 }
 
-fn wait_state(switch: &Switch, ip: &str, state: &str, limit: Duration) -> Result<()> {
-    proc::until(&format!("{ip} is {state}"), limit, || Ok((neighbour(switch, ip)?.state == state).then_some(())))
+fn wait_state(switch: &Switch, ip: &str, state: &str) -> Result<()> {
+    proc::until(&format!("{ip} is {state}"), || Ok((neighbour(switch, ip)?.state == state).then_some(())))
 }

@@ -1,7 +1,6 @@
 //! The same frames through a switch and through the model, compared output by output.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
@@ -22,15 +21,6 @@ const FRAMES: usize = 5000;
 
 /// Number of seeds in a long run.
 const LONG: u64 = 20;
-
-/// Time limit for the next output of a batch.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Time after the last batch in which no further output may come.
-const QUIET: Duration = Duration::from_millis(300);
-
-/// Batches with missing outputs after which the run ends.
-const LATE: u32 = 5;
 
 /// Frames in the report of a failure.
 const SHOWN: usize = 12;
@@ -78,35 +68,26 @@ pub(super) fn agrees(
 }
 
 /// Sends all frames, and returns the outputs. Each batch waits for the outputs of the one before:
-/// learning makes their order matter.
+/// learning makes their order matter. An output that should not come has come before those of later
+/// batches.
 fn exchange(ends: &mut [Box<dyn End>], frames: &[Sent], expected: &[Vec<Delivery>]) -> Result<Outputs> {
     let mut outputs = Outputs::new();
     let mut missing: usize = 0;
-    let mut late = 0;
     for (batch, expected) in frames.chunks(BATCH).zip(expected.chunks(BATCH)) {
         for frame in batch {
             ends[frame.from].send(&frame.bytes)?;
         }
         missing += expected.iter().map(Vec::len).sum::<usize>();
-        let mut last = Instant::now();
-        while missing > 0 {
-            let count = collect(ends, &mut outputs)?;
-            missing = missing.saturating_sub(count);
-            if count > 0 {
-                last = Instant::now();
-            } else if last.elapsed() > PATIENCE {
-                missing = 0;
-                late += 1;
-            } else {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            ensure!(!proc::interrupted(), "interrupted");
-        }
-        if late == LATE {
+        let all = proc::until_moved("the outputs of a batch have come", || {
+            missing = missing.saturating_sub(collect(ends, &mut outputs)?);
+            Ok((missing == 0).then_some(()))
+        });
+        ensure!(!proc::interrupted(), "interrupted");
+        // The comparison shows which outputs are missing.
+        if all.is_err() {
             break;
         }
     }
-    proc::pause(QUIET)?;
     collect(ends, &mut outputs)?;
     Ok(outputs)
 }

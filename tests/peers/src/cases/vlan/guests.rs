@@ -8,7 +8,6 @@
 //! | 4 | VLAN 7 on a customer port | VLAN 7 on a customer port |
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -92,9 +91,9 @@ fn tags_on_trunks(lab: &Lab, one: &mut LinuxGuest) -> Result<()> {
         command.arg("--api").arg(lab.socket("api"));
         let mut capture = Proc::start("capture", command, &lab.log(&format!("capture-{port}")))?;
         let begun = || Ok(capture.texts().1.contains("end with Ctrl-C").then_some(()));
-        proc::until("the capture begins", Duration::from_secs(10), begun)?;
+        proc::until("the capture begins", begun)?;
         traffic::ping(one, &Inner(network).v4(2), 10, MTU - 28)?;
-        let status = capture.wait_end(Duration::from_secs(30))?;
+        let status = capture.wait_end()?;
         ensure!(status.success(), "the capture ended with {status}");
         let requests = tags::read(&file, "icmp.type == 8")?;
         let right =

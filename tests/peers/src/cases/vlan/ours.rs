@@ -1,7 +1,6 @@
 //! Our switch, with ports of all kinds.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use anyhow::Result;
 use straightline_guest::endpoints::InterfaceKind;
@@ -14,9 +13,6 @@ use crate::cases::outside::DeviceKind;
 use crate::lab::Lab;
 use crate::net::{self, Namespace};
 use crate::switch::Switch;
-
-/// Time limit for a port's link.
-const SOON: Duration = Duration::from_secs(15);
 
 /// Ports with an embedded guest each.
 pub(super) fn agrees(lab: &Lab) -> Result<()> {
@@ -53,7 +49,7 @@ pub(super) fn devices_agree(lab: &Lab) -> Result<()> {
     namespace.sh("for end in /sys/class/net/w*; do ip link set ${end##*/} up; done")?;
     let mut ends: Vec<Box<dyn End>> = Vec::new();
     for (at, port) in PORTS.iter().enumerate() {
-        switch.wait_link(port.name, "up", SOON)?;
+        switch.wait_link(port.name, "up")?;
         let end = namespace.run(|| Device::open(InterfaceKind::AfPacket, &format!("w{at}")))??;
         ends.push(Box::new(end));
     }
