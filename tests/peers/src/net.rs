@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
@@ -192,12 +191,22 @@ impl Capture {
 
     /// Does the same as [`Self::checksums_are_right`], with additional options of tshark.
     pub(crate) fn checksums_are_right_by(mut self, least: usize, options: &[&str]) -> Result<()> {
-        // tcpdump writes what its socket has received until then.
-        proc::pause(Duration::from_millis(300))?;
+        // At this signal, tcpdump tells how many packets it has written, and goes on. When two answers are
+        // equal, it has found no further one between them.
+        let mut last = (0, None);
+        proc::until("tcpdump has written all packets", || {
+            self.tcpdump.signal(Signal::USR1)?;
+            let says = self.tcpdump.texts().1;
+            let answers: Vec<_> = says.lines().filter_map(|line| line.split_once(" captured, ")).collect();
+            let now = (answers.len(), answers.last().map(|(written, _)| (*written).to_owned()));
+            let is_over = now.0 > last.0 && now.1 == last.1;
+            last = now;
+            Ok(is_over.then_some(()))
+        })?;
         self.tcpdump.signal(Signal::INT)?;
         self.tcpdump.wait_end()?;
         // Its last lines may be read a moment after its end.
-        let ended = || Ok(Some(self.tcpdump.texts().1).filter(|says| says.contains("dropped by kernel")));
+        let ended = || Ok(Some(self.tcpdump.texts().1).filter(|says| says.ends_with("dropped by kernel\n")));
         let says = proc::until("tcpdump tells what it has lost", ended)?;
         ensure!(says.contains("\n0 packets dropped by kernel"), "tcpdump lost packets: {says}");
         const STATUS: [&str; 6] = ["ip", "tcp", "udp", "icmp", "icmpv6", "gre"];

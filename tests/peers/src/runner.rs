@@ -306,6 +306,7 @@ mod tests {
             let running = Arc::clone(&running);
             let body = move |_: &Lab| {
                 ensure!(running.fetch_add(1, Ordering::SeqCst) == 0, "another test runs");
+                // The time is the subject: another test that ran beside this one would begin now.
                 std::thread::sleep(Duration::from_millis(20));
                 running.fetch_sub(1, Ordering::SeqCst);
                 Ok(())

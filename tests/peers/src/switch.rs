@@ -193,6 +193,18 @@ pub(crate) struct TableRow {
     pub(crate) protocol: Option<String>,
 }
 
+/// The use of the workers' time.
+#[derive(Clone, Debug, Deserialize)]
+struct Runtime {
+    workers: Vec<WorkerStatus>,
+}
+
+/// A worker of the switch.
+#[derive(Clone, Debug, Deserialize)]
+struct WorkerStatus {
+    is_asleep: bool,
+}
+
 /// A running switch.
 pub(crate) struct Switch<'lab> {
     lab: &'lab Lab<'lab>,
@@ -394,6 +406,14 @@ impl<'lab> Switch<'lab> {
             Ok(Some(self.port(name)?).filter(|port| port.link == link))
         });
         up.with_context(|| format!("the port is {:?}", self.port(name)))
+    }
+
+    /// Waits until all workers sleep.
+    pub(crate) fn wait_asleep(&self) -> Result<()> {
+        proc::until("all workers of the switch sleep", || {
+            let runtime = self.ask::<Runtime>("runtime")?;
+            Ok(runtime.workers.iter().all(|worker| worker.is_asleep).then_some(()))
+        })
     }
 
     /// Returns the CPU time of the switch, in ticks of 10 ms.

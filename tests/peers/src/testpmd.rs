@@ -2,7 +2,6 @@
 //! packets. As a switch, it has two vhost ports, and forwards all packets from one to the other.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
@@ -142,14 +141,17 @@ impl Testpmd {
         self.proc.wait_text(&what, mark, |text| text.contains(end).then(|| text.to_owned()))
     }
 
-    /// Sends `bursts` times 32 frames for each queue at each port, lets them bounce for `time`, and
-    /// then only receives until [`Self::stop_receiving`]. `segments` lists the bytes of each buffer
-    /// of a frame.
-    pub(crate) fn bounce(&mut self, segments: &str, bursts: u32, time: Duration) -> Result<()> {
+    /// Sends `bursts` times 32 frames for each queue at each port, lets them bounce until each port has
+    /// received more than `goal` packets in all, and then only receives until [`Self::stop_receiving`].
+    /// `segments` lists the bytes of each buffer of a frame.
+    pub(crate) fn bounce(&mut self, segments: &str, bursts: u32, goal: [u64; 2]) -> Result<()> {
         self.proc.send_line(&format!("set txpkts {segments}"))?;
         self.command("show config txpkts", "Split packet")?;
         self.command(&format!("start tx_first {bursts}"), "io packet forwarding")?;
-        proc::pause(time)?;
+        proc::until(&format!("testpmd's ports have received more than {goal:?} packets"), || {
+            let stats = self.stats()?;
+            Ok(stats.iter().zip(goal).all(|(port, goal)| port.rx_packets > goal).then_some(()))
+        })?;
         self.command("stop", "Done.")?;
         self.proc.send_line("set fwd rxonly")?;
         self.command("start", "rxonly packet forwarding")?;

@@ -49,7 +49,8 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     say!("  the file had {}arrived by then", if file.is_over(&mut target)? { "" } else { "not " });
     file.finish(&mut peer, &mut target)?;
     // On SIGINT, ping prints its summary.
-    peer.sh("kill -2 $(cat /tmp/ping.pid); sleep 0.5")?;
+    peer.sh("kill -2 $(cat /tmp/ping.pid)")?;
+    traffic::until(&mut peer, "grep -q 'packets transmitted' /tmp/ping.log")?;
     let summary = peer.sh("cat /tmp/ping.log")?;
     let pings = traffic::parse_ping(&summary).with_context(|| format!("ping printed no summary: {summary}"))?;
     say!("  pings during the migration: {} of {} came back", pings.received, pings.sent);

@@ -11,6 +11,7 @@ use straightline_wire::MacAddr;
 use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::machine::Need;
+use crate::proc;
 use crate::runner::Test;
 use crate::say::say;
 use crate::switch::{Port, Switch};
@@ -46,18 +47,21 @@ fn waits(lab: &Lab) -> Result<()> {
     file.finish(&mut one, &mut two)?;
     let after = rate(&switch)?;
     let passed = u128::from(after.passed_bytes - before.passed_bytes);
+    // The time is the subject: a rate is bytes in a time. It is read last, so a pause only raises the bound.
     let most = BURST + LONGEST + PER_SECOND * begin.elapsed().as_micros() / 1_000_000;
     say!("  {passed} bytes passed, at most {most} may; packets waited {} times", after.wait_count);
     ensure!(passed >= 16 << 20, "only {passed} bytes of a file of 16 MiB were counted");
     ensure!(passed <= most, "{passed} bytes passed, and {most} at most may: {after:?}");
-    ensure!(after.wait_count > before.wait_count && after.dropped == 0, "packets should wait, not drop: {after:?}");
+    ensure!(after.dropped == 0, "packets should wait, not drop: {after:?}");
+    // On a busy machine, guests may be slower than the limit.
+    ensure!(!lab.machine.long || after.wait_count > before.wait_count, "no packet has waited: {after:?}");
     traffic::no_errors(&mut one)?;
     traffic::no_errors(&mut two)?;
     switch.stop()
 }
 
 /// A guest floods another one with three times the rate of that one. Echoes of a third guest, which the
-/// switch marks, all pass; without `expedited` most are lost.
+/// switch marks, all pass. In a long run, most are lost without `expedited`.
 fn expedited(lab: &Lab) -> Result<()> {
     const ECHOES: u32 = 100;
     let keys = [("a", "dscp = \"ef\""), ("b", "rate-out = \"20 Mbit/s\""), ("c", "rate-in = \"60 Mbit/s\"")];
@@ -73,19 +77,27 @@ fn expedited(lab: &Lab) -> Result<()> {
     let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
     traffic::reach(&mut one, &two.ip())?;
     let to: MacAddr = two.mac().parse().ok().context("the MAC address of guest 2")?;
-    let dropped = || Ok::<_, anyhow::Error>(switch.port("b")?.drops.get("rate").copied().unwrap_or(0));
+    let dropped = |switch: &Switch| Ok::<_, anyhow::Error>(switch.port("b")?.drops.get("rate").copied().unwrap_or(0));
     let mut flooder = Guest::connect(&lab.socket("c"), &GuestOptions::default())?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(&mut flooder, to, &stop));
         let result = (|| {
-            let began = dropped()?;
+            let exceeds = |switch: &Switch| {
+                let began = dropped(switch)?;
+                let what = "the flood exceeds the rate, and loses 1000 packets";
+                proc::until(what, || Ok((dropped(switch)? > began + 1000).then_some(())))
+            };
+            // It does so before the echoes and after them.
+            exceeds(&switch)?;
             traffic::ping(&mut one, &two.ip(), ECHOES, 56)?;
-            let meanwhile = dropped()? - began;
-            ensure!(meanwhile > 1000, "the flood should exceed the rate: it lost {meanwhile} packets");
+            exceeds(&switch)?;
+            if !lab.machine.long {
+                return Ok(());
+            }
             switch.reload(&plain)?;
             let times = traffic::round_trips(&mut one, &two.ip(), ECHOES)?;
-            say!("  the flood lost {meanwhile} packets; {} of {ECHOES} echoes passed that are like it", times.len());
+            say!("  {} of {ECHOES} echoes passed that are like the flood", times.len());
             ensure!(times.len() < 90, "{} of {ECHOES} echoes passed without being expedited", times.len());
             Ok(())
         })();

@@ -55,7 +55,7 @@ fn join_and_leave(lab: &Lab) -> Result<()> {
         })?;
         ensure!(reaches(&switch, sender, group)?, "packets to {group} do not reach guest b, which has joined it");
         let before = echo_requests(member)?;
-        sender.run(&format!("ping -q -c 5 -w 10 -I eth0 {group}"))?;
+        sender.run(&format!("ping -q -c 5 -w 60 -I eth0 {group}"))?;
         let count = echo_requests(member)? - before;
         say!("  guest b has taken {count} of 5 echo requests to {group}");
         ensure!(count == 5, "guest b has taken {count} of 5 echo requests to {group}");

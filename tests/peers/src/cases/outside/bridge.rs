@@ -1,7 +1,5 @@
 //! One bridge with ports of all kinds, and its end by SIGKILL.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
 use super::{Amount, DeviceKind, exchange};
@@ -108,9 +106,9 @@ fn sleep(lab: &Lab) -> Result<()> {
     }
     traffic::reach(&mut guest, "10.77.0.2")?;
     traffic::reach(&mut guest, "10.77.0.3")?;
-    crate::cases::idle::is_idle(&switch, Duration::from_secs(5))?;
+    crate::cases::idle::is_idle(lab, &switch)?;
     for (from, to) in [(&mut guest, "10.77.0.2"), (&mut tap, "10.77.0.3"), (&mut nic, "10.77.0.1")] {
-        crate::cases::idle::wakes(from, to, 2)?;
+        crate::cases::idle::wakes(lab, &switch, from, to, 2)?;
     }
     switch.stop()
 }

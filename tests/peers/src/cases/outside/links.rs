@@ -1,8 +1,6 @@
 //! Interfaces that change while packets pass: they go down, get another MTU, disappear, come back,
 //! and move to another namespace. `ports` says what is wrong, and the port recovers by itself.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
 use super::DeviceKind;
@@ -54,6 +52,30 @@ fn noise(guest: &mut LinuxGuest, to: &str) -> Result<()> {
     Ok(())
 }
 
+/// Sets the interface of a port down and up during the transfer of a file. If the file has arrived before,
+/// because the test did not run, another one is sent.
+fn interrupt(
+    switch: &Switch,
+    (port, namespace, interface): (&str, &Namespace, &str),
+    from: &mut LinuxGuest,
+    to: &mut LinuxGuest,
+) -> Result<()> {
+    proc::until("the interface goes down during the transfer of a file", || {
+        let before = switch.port(port)?.rx().bytes;
+        let file = Transfer::begin(from, to, 256)?;
+        proc::until("a part of the file has passed", || {
+            Ok((switch.port(port)?.rx().bytes > before + (16 << 20)).then_some(()))
+        })?;
+        namespace.sh(&format!("ip link set {interface} down"))?;
+        goes_down(switch, port, interface)?;
+        let is_over = file.is_over(to)?;
+        namespace.sh(&format!("ip link set {interface} up"))?;
+        goes_up(switch, port)?;
+        file.finish(from, to)?;
+        Ok((!is_over).then_some(()))
+    })
+}
+
 fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
     let [host, far, other] = [Namespace::new("host")?, Namespace::new("far")?, Namespace::new("other")?];
     // The interface appears only after the start.
@@ -73,21 +95,11 @@ fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
     noise(&mut peer, &first)?;
 
     say!("  v1 goes down and up during the transfer of a file");
-    let before = switch.port("nic0")?.rx().bytes;
-    let file = Transfer::begin(&mut peer, &mut guest, 256)?;
-    proc::until("a part of the file has passed", || {
-        Ok((switch.port("nic0")?.rx().bytes > before + (16 << 20)).then_some(()))
-    })?;
-    host.sh("ip link set v1 down")?;
-    goes_down(&switch, "nic0", "v1")?;
-    ensure!(!file.is_over(&mut guest)?, "the file had arrived before the link went down");
-    host.sh("ip link set v1 up")?;
-    goes_up(&switch, "nic0")?;
-    file.finish(&mut peer, &mut guest)?;
+    interrupt(&switch, ("nic0", &host, "v1"), &mut peer, &mut guest)?;
 
     say!("  the other end goes down and up");
     far.sh("ip link set eth0 down")?;
-    proc::pause(Duration::from_millis(300))?;
+    switch.wait_link("nic0", "down")?;
     far.sh("ip link set eth0 up")?;
     traffic::reach(&mut guest, &second)?;
     goes_up(&switch, "nic0")?;
@@ -140,17 +152,7 @@ fn tap(lab: &Lab) -> Result<()> {
     noise(&mut host, &first)?;
 
     say!("  sl0 goes down and up during the transfer of a file");
-    let before = switch.port("host")?.rx().bytes;
-    let file = Transfer::begin(&mut host, &mut guest, 256)?;
-    proc::until("a part of the file has passed", || {
-        Ok((switch.port("host")?.rx().bytes > before + (16 << 20)).then_some(()))
-    })?;
-    namespace.sh("ip link set sl0 down")?;
-    goes_down(&switch, "host", "sl0")?;
-    ensure!(!file.is_over(&mut guest)?, "the file had arrived before the link went down");
-    namespace.sh("ip link set sl0 up")?;
-    goes_up(&switch, "host")?;
-    file.finish(&mut host, &mut guest)?;
+    interrupt(&switch, ("host", &namespace, "sl0"), &mut host, &mut guest)?;
 
     say!("  sl0 gets another MTU");
     namespace.sh("ip link set sl0 mtu 1400")?;
