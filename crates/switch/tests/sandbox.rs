@@ -14,7 +14,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode as RawMode, chmodat, chownat, ftruncate, memfd_create};
@@ -24,6 +23,7 @@ use straightline_graph::Clock;
 use straightline_packet::Level;
 use straightline_switch::api::EventKind;
 use straightline_switch::{Switch, sandbox, socket_maker};
+use straightline_testing::wait_until;
 use straightline_virtio::memory::{GuestMemory, Region};
 
 /// The environment variable of the process that enters the sandbox: the folder that it works in.
@@ -351,17 +351,17 @@ fn child(folder: &Path) {
     tell_end::<()>("execute", Err(Command::new("/bin/true").exec()));
 }
 
-/// Returns whether a switch tells the number of refused calls soon.
+/// Returns whether a switch tells the number of refused calls.
 fn refused_calls_are_events() -> bool {
     if sandbox::refused_calls() == 0 {
         return false;
     }
     let switch = Switch::start(&Config::default()).expect("a switch");
     let is_event = |kind: &EventKind| matches!(kind, EventKind::RefusedCall { count } if *count >= 20);
-    (0..500).any(|_| {
-        std::thread::sleep(Duration::from_millis(10));
+    wait_until("refused calls are an event", || {
         switch.source().events(0).events.iter().any(|event| is_event(&event.kind))
-    })
+    });
+    true
 }
 
 fn try_needed(config: &Config, folder: &Path) {

@@ -57,15 +57,21 @@ impl<'a> Net<'a> {
 
     /// Waits until the other host knows our MAC address. It has not asked for it.
     fn wait_known(&self) {
-        for own in OWN {
-            wait_until("the announcement", || self.far(&format!("neigh show {own} dev nic1")).contains(NEAR));
-        }
+        wait_until("the announcement", || self.is_known());
+    }
+
+    /// Returns whether the other host knows our MAC address.
+    fn is_known(&self) -> bool {
+        OWN.iter().all(|own| self.far(&format!("neigh show {own} dev nic1")).contains(NEAR))
     }
 }
 
 fn own(switch: &Switch) -> Vec<OwnAddress> {
     switch.source().neighbours().addresses
 }
+
+/// Looks for an announcement. They take many seconds, and announcements end after fewer.
+const LOOKS: usize = 5000;
 
 const AF_PACKET: &str = "kind = \"af-packet\"";
 const AF_XDP: &str = "kind = \"af-xdp\"\nzero-copy = \"off\"\nqueues = 1";
@@ -108,15 +114,19 @@ fn addresses_are_announced_whenever_the_link_comes_up() {
         net.mislead();
         let switch = net.switch(port);
         net.wait_known();
-        net.far("link set nic1 down");
-        wait_until("the link is down", || {
-            let ports = switch.source().ports().ports;
-            ports.iter().any(|port| port.name == "nic" && port.reason.is_some())
+        wait_until("an announcement when the link comes up", || {
+            net.far("link set nic1 down");
+            wait_until("the link is down", || {
+                let ports = switch.source().ports().ports;
+                ports.iter().any(|port| port.name == "nic" && port.reason.is_some())
+            });
+            net.far("link set nic1 up");
+            net.far("addr replace 2001:db8::2/64 dev nic1 nodad");
+            // The announcements end after two seconds. If this thread did not run meanwhile, the link
+            // goes down again.
+            net.mislead();
+            (0..LOOKS).any(|_| net.is_known())
         });
-        net.far("link set nic1 up");
-        net.far("addr replace 2001:db8::2/64 dev nic1 nodad");
-        net.mislead();
-        net.wait_known();
         assert!(own(&switch).iter().all(|own| own.conflict.is_none() && own.claims == 0), "{:?}", own(&switch));
         drop(switch);
         host.ip("link del nic0");
@@ -135,7 +145,7 @@ fn the_kernel_of_our_own_host_may_have_our_address() {
     net.mislead();
     net.wait_known();
     // The host asks and answers from the address.
-    host.run("ping", "-n -c 1 -W 5 192.0.2.2");
-    host.run("nsenter", &format!("--target {} --net ping -n -c 1 -W 5 192.0.2.1", net.far.process()));
+    host.run("ping", "-n -c 1 -W 120 192.0.2.2");
+    host.run("nsenter", &format!("--target {} --net ping -n -c 1 -W 120 192.0.2.1", net.far.process()));
     assert!(own(&switch).iter().all(|own| own.conflict.is_none() && own.claims == 0), "{:?}", own(&switch));
 }
