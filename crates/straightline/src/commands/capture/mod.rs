@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use az::SaturatingAs;
@@ -389,7 +389,7 @@ impl Session {
             written: now.written.saturating_sub(before.written),
         };
         let of_file: Vec<_> = self.statistics.iter().zip(&self.before).map(of_file).collect();
-        self.writer.statistics(&of_file, self.began, now())?;
+        self.writer.statistics(&of_file, self.began, nanoseconds(&self.clock))?;
         match self.writer.get_mut().hand_over(0) {
             Err(error) if !error.is_broken_pipe() => Err(error.into()),
             _ => Ok(()),
