@@ -113,7 +113,7 @@ impl Drop for CallHelper {
             if let Some(notifier) = current {
                 notifier.drain();
             }
-            // This is no time of the switch: the thread ends, and nobody need move a clock for it.
+            // This is no time of the switch: the thread ends, and nobody needs to move a clock for it.
             std::thread::sleep(PAUSE);
         }
         // A panic was logged already.
