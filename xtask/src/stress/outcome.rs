@@ -115,7 +115,9 @@ fn message(out: &str, name: &str) -> String {
     let heads = [format!("---- {name} stdout ----\n"), format!("---- {name} ----\n")];
     let Some((_, section)) = heads.iter().find_map(|head| out.split_once(head)) else { return String::new() };
     let is_end = |line: &&str| {
-        line.starts_with("---- ") && line.ends_with(" ----") || ["failures:", "stack backtrace:"].contains(line)
+        let is_head = line.starts_with("---- ") && line.ends_with(" ----");
+        // Errors of `anyhow` have backtraces of their own, with a capital.
+        is_head || *line == "failures:" || line.trim().eq_ignore_ascii_case("stack backtrace:")
     };
     let lines: Vec<&str> = section.lines().take_while(|line| !is_end(line)).collect();
     let lines: Vec<&str> = lines.into_iter().filter(|line| !line.starts_with("note: ")).collect();
@@ -196,6 +198,8 @@ test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
                         left: 1\n right: 2";
         assert_eq!(outcome.failed[0].1, expected);
         assert!(outcome.failed[1].1.ends_with("timed out before the frame"), "{outcome:?}");
+        let capital = BAD.replace("stack backtrace:", "\n    Stack backtrace:");
+        assert_eq!(read(&capital, "", &Ending::Exit(101)).failed[0].1, expected);
         let long = BAD.replace("before\n", &"line\n".repeat(100));
         assert_eq!(read(&long, "", &Ending::Exit(101)).failed[0].1.lines().count(), MOST_LINES);
     }
