@@ -109,7 +109,7 @@ impl Rig {
     pub fn wait_drops(&self, port: usize, reason: &str, n: u64) {
         wait_until(&format!("there are {n} drops as {reason}"), || {
             let now = self.port(port);
-            if now.drops.get(reason).is_some_and(|count| *count >= n) { Ok(()) } else { Err(now) }
+            if now.drops.get(reason).is_some_and(|count| *count >= n) { Ok(()) } else { Err(Box::new(now)) }
         });
         assert_eq!(self.drops(port, reason), n, "{reason}");
     }
@@ -117,7 +117,7 @@ impl Rig {
     /// Waits until the port is down for a reason with these words in it.
     pub fn wait_down(&self, port: usize, words: &str) {
         let down = wait_until(&format!("the port is down because of {words}"), || {
-            let now = self.port(port);
+            let now = Box::new(self.port(port));
             let is_it = now.link == Link::Down && now.reason.as_deref().is_some_and(|why| why.contains(words));
             if is_it { Ok(now) } else { Err(now) }
         });
@@ -128,7 +128,7 @@ impl Rig {
     pub fn wait_up(&self, port: usize) {
         wait_until("the link is up", || {
             let now = self.port(port);
-            if now.link == Link::Up { Ok(()) } else { Err(now) }
+            if now.link == Link::Up { Ok(()) } else { Err(Box::new(now)) }
         });
     }
 

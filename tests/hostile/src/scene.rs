@@ -198,7 +198,7 @@ impl Scene {
             }
             Down(words) => wait_until(&format!("{what}: down because of {words}"), || {
                 let port = self.rig.port(0);
-                if port.reason.as_deref().is_some_and(|why| why.contains(words)) { Ok(()) } else { Err(port) }
+                if port.reason.as_deref().is_some_and(|why| why.contains(words)) { Ok(()) } else { Err(Box::new(port)) }
             }),
         }
         self.victims.go_on();

@@ -11,7 +11,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
-use straightline_testing::PATIENCE;
 
 mod web;
 

@@ -7,7 +7,6 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use straightline_testing::PATIENCE;
 
 use super::{Root, Unit};
 use crate::lab::Lab;
