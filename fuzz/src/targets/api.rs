@@ -9,14 +9,14 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 
 use crate::reached;
 use straightline_switch::api::{
-    ApiHandle, ApiServer, Drops, ErrorCode, Events, Fdb, Neighbours, Ports, Refusal, Request, Runtime, Source, Status,
-    Stream,
+    ApiHandle, ApiServer, Drops, ErrorCode, Events, Fdb, Neighbours, Ports, Readiness, Refusal, Request, Runtime,
+    Source, Status, Stream,
 };
 
 struct Nothing;
@@ -61,8 +61,8 @@ struct Lines {
 }
 
 impl Stream for Lines {
-    fn readiness(&self) -> BorrowedFd<'_> {
-        self.readable.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Descriptor(self.readable.as_fd())
     }
     fn fill(&mut self, output: &mut Vec<u8>) -> bool {
         output.extend_from_slice(b"{\"stream\":true}\n");
