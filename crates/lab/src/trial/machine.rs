@@ -61,7 +61,7 @@ pub(super) mod moved {
         now: Cell<u64>,
         /// The times for which the thread is descheduled, each with its start since the machine's.
         pauses: RefCell<VecDeque<(Duration, Duration)>>,
-        /// What the kernel counts, in the order of questions. If nothing is left, it tells nothing.
+        /// The kernel's counters, in the order of questions. If none is left, the kernel tells nothing.
         counters: RefCell<VecDeque<Counters>>,
     }
 
@@ -83,7 +83,7 @@ pub(super) mod moved {
             self
         }
 
-        /// Sets what the kernel has counted before and after the trial.
+        /// Sets the kernel's counters before and after the trial.
         pub(in crate::trial) fn with_counters(self, counters: [Counters; 2]) -> MovedMachine {
             self.counters.borrow_mut().extend(counters);
             self
