@@ -84,7 +84,7 @@ fn log_to_a_full_pipe() {
         let (reader, writer) = io::pipe().expect("a pipe");
         let size = rustix::pipe::fcntl_getpipe_size(&writer).expect("its size");
         (&writer).write_all(&vec![0; size]).expect("as much as fits");
-        let log = Arc::new(LogWriter::new(writer.into()));
+        let log = Arc::new(LogWriter::new(writer.into(), straightline_graph::Clock::real()));
         log.start().expect("a thread");
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Counting(Arc::clone(&log)));
         subscriber.init();

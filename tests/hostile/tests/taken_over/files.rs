@@ -92,7 +92,7 @@ pub(crate) fn attack(folder: &Path) -> io::Result<()> {
     let own = File::open(folder.join("program"))?;
     let mut maker = Command::new(std::env::current_exe()?);
     maker.env(MAKER, "").stderr(Stdio::null());
-    socket_maker::start(&config, maker).expect("the process that makes sockets");
+    socket_maker::start(&config, maker, &straightline_graph::Clock::real()).expect("the process that makes sockets");
     sandbox::enter(&config, &file).expect("the sandbox");
     tell("in the sandbox", Ok(()))?;
     io::stdin().read_line(&mut String::new())?;
