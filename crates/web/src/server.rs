@@ -325,14 +325,13 @@ mod tests {
             stream.set_nonblocking(true).unwrap();
             let is_slow = Arc::new(AtomicBool::new(false));
             let noted = Arc::clone(&is_slow);
-            let server = runtime.block_on(async {
-                let stream = Watched { stream: TcpStream::from_std(stream).unwrap(), is_slow };
-                tokio::spawn(async move {
-                    let service = service_fn(|_: hyper::Request<hyper::body::Incoming>| async {
-                        Ok::<_, Infallible>(hyper::Response::new(Full::new(Bytes::from(vec![b'x'; LARGE]))))
-                    });
-                    serve_watched(stream, service, &TIMES).await
-                })
+            let stream = runtime.block_on(async { TcpStream::from_std(stream).unwrap() });
+            let stream = Watched { stream, is_slow };
+            let server = runtime.spawn(async move {
+                let service = service_fn(|_: hyper::Request<hyper::body::Incoming>| async {
+                    Ok::<_, Infallible>(hyper::Response::new(Full::new(Bytes::from(vec![b'x'; LARGE]))))
+                });
+                serve_watched(stream, service, &TIMES).await
             });
             wait_until("the server waits for its client", || {
                 runtime.block_on(yield_now());
