@@ -119,7 +119,7 @@ impl Rig {
         let down = wait_until(&format!("the port is down because of {words}"), || {
             let now = Box::new(self.port(port));
             let is_it = now.link == Link::Down && now.reason.as_deref().is_some_and(|why| why.contains(words));
-            if is_it { Ok(now) } else { Err(now) }
+            if is_it { Ok(now) } else { Err(Box::new(now)) }
         });
         assert!(down.cause.is_some() && down.remedy.is_some(), "a reason without a remedy: {down:?}");
     }

@@ -175,7 +175,7 @@ fn a_tap_works_in_another_namespace_too() {
     let before = counts(&host);
     wait_until("a packet passes", || {
         send(&mut guest, &frame(mac(2), mac(1), 100, 0));
-        if counts(&host) == before { Err(rig.port(1)) } else { Ok(()) }
+        if counts(&host) == before { Err(Box::new(rig.port(1))) } else { Ok(()) }
     });
     let port = rig.port(1);
     assert_eq!((port.link, port.device.expect("a device").mac), (Link::Up, first.clone()));

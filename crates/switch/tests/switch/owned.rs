@@ -15,9 +15,7 @@ use straightline_switch::api::{
     RemotesRequest, StationsRequest, Stream, SubscribeRequest,
 };
 use straightline_testing::tunnel::{Net, config};
-use straightline_testing::{
-    BROADCAST, frame, has_nothing, mac, send, take, wait_event, wait_moving, wait_until,
-};
+use straightline_testing::{BROADCAST, frame, has_nothing, mac, send, take, wait_moving, wait_until};
 use straightline_wire::{EtherType, MacAddr, arp, ethernet};
 
 /// The time between two looks of the switch at its links and owners.

@@ -1,6 +1,7 @@
 //! Snooping of IGMP in a bridge, with guests at its ports.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use straightline_api::{Row, TableRequest};
 use straightline_config::BridgeConfig;
