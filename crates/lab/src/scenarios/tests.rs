@@ -306,6 +306,9 @@ fn what_cannot_be_is_said_before_anything_begins() {
     assert!(refused(Vm2Vm, max).contains("1mpps"));
 }
 
+/// Changes the result of a trial, by its number.
+type Change = Box<dyn Fn(usize, &mut TrialResult)>;
+
 /// A switch that is made up. It forwards `most` packets a second, and drops all others. At maximum rate
 /// the generator offers it two million. The clock of the test moves by the time of each trial.
 struct FakeSwitch {
@@ -313,7 +316,7 @@ struct FakeSwitch {
     clock: Clock,
     trials: Rc<RefCell<Vec<Rate>>>,
     /// Changes the trial with this number, from 1.
-    change: Box<dyn Fn(usize, &mut TrialResult)>,
+    change: Change,
 }
 
 /// The most that the generator can send, and what it sends at maximum rate, in million packets a second.
