@@ -39,6 +39,7 @@ fn routes_are_known_when_neighbours_have_had_time() {
     let (news, _inbox) = channel(WAITING);
     paused().block_on(async {
         let mut process = Process::new(config(folder.path()), news);
+        process.machine.begin_routes();
         let mut after = async |time: Duration, news: Option<News>| {
             advance(time).await;
             news.into_iter().for_each(|news| process.take(news));
@@ -102,6 +103,13 @@ fn who_does_not_answer_is_asked_again_after_a_pause() {
     paused().block_on(async {
         let (news, mut inbox) = channel(WAITING);
         let mut process = Process::new(config, news);
+        // Only a process that knows all routes replaces everything, even by nothing.
+        process.machine.begin_routes();
+        process.take(News::GoBgp(GoBgpNews::Listed));
+        process.look();
+        advance(SETTLE).await;
+        process.look();
+        assert!(process.knows_routes);
         process.take(News::Switch(SwitchNews::Events(vec![NetworkEvent::Synced])));
         let begun = Instant::now();
         for second in 1..4 {
