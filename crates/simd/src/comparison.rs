@@ -20,7 +20,7 @@ use crate::arch::{Avx2Vector, store_fence};
 #[cfg(target_arch = "x86_64")]
 use crate::generic;
 #[cfg(target_arch = "x86_64")]
-use crate::level::Avx2;
+use crate::tokens::Avx2;
 use crate::vector::Vector;
 
 /// A copy that the switch's own is compared with. On x86-64 a value proves that the machine has AVX2.

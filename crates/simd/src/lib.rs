@@ -30,7 +30,8 @@
 //! # Map
 //! | file | holds |
 //! |---|---|
-//! | `level.rs` | [`Level`], and the tokens that prove an instruction set |
+//! | `level.rs` | [`Level`] |
+//! | `tokens.rs` | the tokens that prove an instruction set |
 //! | `kernel.rs` | the public functions: dispatch by level, and one `#[target_feature]` wrapper for each set |
 //! | `comparison.rs` | copies for comparisons |
 //! | `run.rs` | [`Kernels`] and [`Level::run`]: a caller's loop, compiled for each set |
@@ -43,7 +44,7 @@
 //! | `reference.rs` | the reference implementation of each kernel, for tests |
 //!
 //! `unsafe` code is in `kernel.rs`, `comparison.rs`, `run.rs`, `generic.rs`, `wide.rs`, `arch/`,
-//! `prefetch.rs` and in the trait of `vector.rs`. The tokens in `level.rs` have constructors that are unsafe to call.
+//! `prefetch.rs` and in the trait of `vector.rs`. The tokens in `tokens.rs` have constructors that are unsafe to call.
 
 mod arch;
 mod comparison;
@@ -54,14 +55,14 @@ mod prefetch;
 pub mod reference;
 mod run;
 mod sum;
+#[cfg(target_arch = "x86_64")]
+mod tokens;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
 pub use comparison::Comparison;
 pub use kernel::{copy, copy_sum, load8, load12, store2, store4, store8, sum, sum_shared};
-#[cfg(target_arch = "x86_64")]
-pub use level::{Avx2, Avx512};
 pub use level::{Level, ParseLevelError};
 pub use prefetch::{prefetch_read, prefetch_write};
 #[cfg(target_arch = "aarch64")]
@@ -70,3 +71,5 @@ pub use run::Neon;
 pub use run::{Avx512Copies, Sse2};
 pub use run::{Kernels, Scalar, WithKernels};
 pub use sum::Sum;
+#[cfg(target_arch = "x86_64")]
+pub use tokens::{Avx2, Avx512};

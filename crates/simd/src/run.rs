@@ -10,9 +10,9 @@ use crate::comparison::Comparison;
 use crate::generic::Algorithms;
 use crate::kernel;
 use crate::level::Level;
-#[cfg(target_arch = "x86_64")]
-use crate::level::{Avx2, Avx512};
 use crate::sum::Sum;
+#[cfg(target_arch = "x86_64")]
+use crate::tokens::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 use crate::wide::{Avx512All, Avx512Sums};
 
