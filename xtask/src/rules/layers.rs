@@ -61,7 +61,7 @@ const ONLY_FOR: [(&str, &str); 1] = [("lab", "straightline")];
 /// third-party programs: the embedded guest, the writer of captures, and the client of GoBGP with its
 /// routes; they share frames with the tests of crates. Examples show the libraries to people who embed them.
 pub(super) const FROM_OUTSIDE: [(&str, &[&str]); 3] = [
-    ("examples/macswap", &["graph", "guest", "packet", "straightline", "switch", "virtio"]),
+    ("examples/macswap", &["graph", "guest", "packet", "straightline", "switch", TESTING, "virtio"]),
     ("tests/peers", &["capture", "evpn", "guest", "lab", "report", TESTING, "virtio", "wire"]),
     ("xtask", &[]),
 ];

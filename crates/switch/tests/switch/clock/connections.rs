@@ -88,8 +88,8 @@ fn a_connection_of_before_the_start_is_taken_up_for_its_time() {
     let mut guests = guests(&rig);
     // A packet in the middle of a connection.
     let segment = |port| {
-        let (seq, ack, flags, window) = (1000, 2000, tcp::Flags::ACK, 500);
-        packet(0, Transport::Tcp { src_port: port, dst_port: 53, seq, ack, flags, window })
+        let flags = tcp::Flags::ACK;
+        packet(0, Transport::Tcp { src_port: port, dst_port: 53, seq: 1000, ack: 2000, flags, window: 500 })
     };
     rig.advance(pickup - SECOND);
     pass(&mut guests, 0, &segment(1));

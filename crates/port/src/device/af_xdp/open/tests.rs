@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use straightline_testing::wait_until;
 
 use super::*;
 use crate::device::bpf::{Instruction, Register};
@@ -312,12 +313,12 @@ fn a_busy_queue_is_tried_again_until_it_is_free_or_the_time_is_over() {
                 })
             }
         });
-        let mut count = 0;
-        while let Ok(next) = tried.recv() {
-            count = next;
-            // The thread sleeps, or has ended.
+        // A move that comes before the thread sleeps does not end that sleep.
+        wait_until("the thread has ended", || {
             clock.advance(BIND_PAUSE);
-        }
+            thread.is_finished()
+        });
+        let count = tried.try_iter().last().expect("a try");
         assert_eq!((count, thread.join().expect("the thread")), (tries, bound));
     }
 }
