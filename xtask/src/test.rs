@@ -172,6 +172,7 @@ fn print_left_out(root: &Path) -> Result<()> {
     let bugs = bugs::count(root)?;
     let secs = fuzz::LONG.secs;
     println!("\nonly with --long: {targets} fuzz targets of {secs} s each, {bugs} published bugs put back one by one,");
+    println!("real trials of the laboratory, judgements of rates and times beside real peers,");
     println!("and the full length of transfers, attacks, models and stations");
     Ok(())
 }
