@@ -25,7 +25,7 @@ pub enum Level {
     /// 32 bytes at a time.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// Copies as [`Level::MovsbLong`] does, and sums 64 bytes at a time from some length on. See
+    /// Copies by AVX2, and by `rep movsb` from 8 KiB on. Sums 64 bytes at a time from some length on. See
     /// [`Avx512`] for the processors that have it.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),

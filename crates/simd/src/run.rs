@@ -111,9 +111,9 @@ impl Level {
             Self::Compared(copy) => {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: the comparison proves the set.
-                let done = unsafe { with_avx2(work, copy) };
+                let done = unsafe { with_avx2(work, Compared(copy)) };
                 #[cfg(not(target_arch = "x86_64"))]
-                let done = work.with(copy);
+                let done = work.with(Compared(copy));
                 copy.end();
                 done
             }
@@ -199,19 +199,23 @@ kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx
 kernels!(#[cfg(target_arch = "x86_64")] Avx512Copies: self => Level::Avx512Copies(self.0), Avx512All);
 kernels!(#[cfg(target_arch = "aarch64")] Neon: self => Level::Neon, NeonVector);
 
-impl sealed::Sealed for Comparison {}
+/// Copies in the way of a comparison, and sums as the detected level does. Only [`Level::run`] makes it,
+/// and ends the copies afterwards.
+#[derive(Clone, Copy, Debug)]
+struct Compared(Comparison);
 
-/// Copies in the way of the comparison, and sums as the detected level does.
-impl Kernels for Comparison {
+impl sealed::Sealed for Compared {}
+
+impl Kernels for Compared {
     #[inline(always)]
     fn level(self) -> Level {
-        Level::Compared(self)
+        Level::Compared(self.0)
     }
 
     #[inline(always)]
     unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_inlined(dst, src, len) }
+        unsafe { self.0.copy_inlined(dst, src, len) }
     }
 
     #[inline(always)]

@@ -112,6 +112,12 @@ fn selection(request: &CaptureRequest) -> Result<Selection, Refusal> {
     Ok(Selection { received, delivered, dropped, filter, snaplen })
 }
 
+/// Returns the tick after `last`, or now if that has passed: a long look does not put the next one off.
+pub(crate) fn next_tick(last: Instant, clock: &Clock) -> Instant {
+    let now = clock.now();
+    (last + TICK).clamp(now, now + TICK)
+}
+
 /// The ring of a worker, with the ways to reach the worker.
 struct WorkerRing {
     reader: Reader,
@@ -159,7 +165,7 @@ impl Stream for CaptureStream {
             }
         }
         self.first = (self.first + 1) % count.max(1);
-        self.next = self.clock.now() + TICK;
+        self.next = next_tick(self.next, &self.clock);
         let had_packets = !output.is_empty();
         self.tell(output);
         self.quiet = if had_packets { 0 } else { self.quiet.saturating_add(1) };

@@ -17,7 +17,7 @@ use crate::api::{
     ErrorCode, MAX_FILL, Readiness, Refusal, Stream, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
     TracedPacket, TracedStep,
 };
-use crate::capture::{Moment, TICK, check_ports, interfaces};
+use crate::capture::{Moment, TICK, check_ports, interfaces, next_tick};
 use crate::captures::Session;
 use crate::running::Running;
 
@@ -116,7 +116,7 @@ impl Stream for TraceStream {
                 self.left -= 1;
             }
         }
-        self.next = self.running.clock.now() + TICK;
+        self.next = next_tick(self.next, &self.running.clock);
         for ((name, present), told) in self.session.names.iter().zip(&self.session.present).zip(&mut self.told) {
             let is_present = present.load(Ordering::Relaxed);
             if *told != is_present {

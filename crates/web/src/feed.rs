@@ -147,7 +147,8 @@ mod tests {
         let event = time.now();
         let another =
             wait_until("the value is fetched again", || feed.newest(HOUR, Some(event)).filter(|value| **value != 1));
-        assert_eq!(*another, 2, "the value from before the event was asked for once");
+        // A question between the end of a fetch and its publication begins one more.
+        assert!(matches!(*another, 2 | 3), "the value from before the event was asked for once: {another}");
     }
 
     #[test]

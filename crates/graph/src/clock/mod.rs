@@ -153,7 +153,8 @@ impl Clock {
             received = from.recv_timeout(slice);
             !matches!(received, Err(RecvTimeoutError::Timeout))
         });
-        received
+        // A message may have come before the move that ended the wait.
+        if received.is_err() { from.recv_timeout(Duration::ZERO) } else { received }
     }
 
     /// Waits until `is_done` returns true, at most for `limit`. Returns whether it did. For an end that
@@ -177,7 +178,7 @@ impl Clock {
             }
             has_come
         });
-        has_come
+        has_come || is_done()
     }
 
     /// Waits at a condition variable while `waits` returns true, or until the time has come.

@@ -521,7 +521,13 @@ fn stalled_clients_hurt_nobody_and_are_closed() {
         // The thread of a client may begin late.
         wait_until("the client is closed", || {
             fixture.clock.advance(PATIENCE);
-            !matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+            match stream.read(&mut [0]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+                end => {
+                    assert_eq!(end.unwrap_or(0), 0);
+                    true
+                }
+            }
         });
     }
     fixture.answers();

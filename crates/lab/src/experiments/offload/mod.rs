@@ -294,6 +294,8 @@ fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::super::tests::{by_packets, labels, names, settings};
+    use straightline_testing::wait_until;
+
     use super::*;
     use crate::traffic::Counted;
 
@@ -333,10 +335,17 @@ mod tests {
         let waits = |settings: &Settings, up_at: Duration| {
             let began = clock.now();
             let result = std::thread::scope(|scope| {
-                let waiting = scope.spawn(|| links_are_up(settings, &clock, || clock.since(began) >= up_at));
-                while !waiting.is_finished() {
-                    clock.advance(Duration::from_millis(1));
-                }
+                let waiting = std::thread::Builder::new()
+                    .name("links".to_owned())
+                    .spawn_scoped(scope, || links_are_up(settings, &clock, || clock.since(began) >= up_at))
+                    .expect("a thread");
+                wait_until("the wait ends", || {
+                    // Only while the thread waits: another move would be none of its pauses.
+                    for _ in (0..1000).filter(|_| clock.waits("links")) {
+                        clock.advance(Duration::from_millis(1));
+                    }
+                    waiting.is_finished()
+                });
                 waiting.join().expect("no panic")
             });
             (result.map_err(|why| why.to_string()), clock.since(began))
