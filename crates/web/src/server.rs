@@ -218,7 +218,7 @@ where
     serve_watched(Watched { stream, is_slow: Arc::default() }, service, times).await
 }
 
-/// Does the same for a connection of which the caller may have the flag.
+/// Serves a connection whose flag the caller may share.
 async fn serve_watched<S>(stream: Watched, service: S, times: &Times) -> Result<(), hyper::Error>
 where
     S: HttpService<hyper::body::Incoming, ResBody = Full<Bytes>, Error = Infallible>,

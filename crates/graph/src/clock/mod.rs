@@ -72,7 +72,7 @@ impl Clock {
         self.seconds_at(cycles())
     }
 
-    /// Returns workers' time now, of which [`Self::seconds`] has the whole seconds.
+    /// Returns workers' time now. [`Self::seconds`] returns its whole seconds.
     pub fn workers_time(&self) -> Duration {
         match &self.0 {
             None => Duration::from_nanos(nanoseconds(cycles())),

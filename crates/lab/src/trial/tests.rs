@@ -11,7 +11,7 @@ use super::disturbance::Counters;
 use super::machine::moved::MovedMachine;
 use super::*;
 
-/// The time and the rate of most trials: 10 000 packets, of which one is a hundredth of a percent.
+/// The time and the rate of most trials: 10 000 packets. One packet is a hundredth of a percent.
 const TIME: Duration = Duration::from_millis(200);
 const RATE: Rate = Rate::Pps(50_000.0);
 

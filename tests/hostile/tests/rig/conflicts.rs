@@ -123,7 +123,7 @@ fn forged_conflicts_cause_one_event_and_few_announcements() {
     // The time is the subject: both numbers are limited by it. It is read last, so a pause only raises the
     // bounds.
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("a short time");
-    // An address is defended once in 10 seconds, whoever claims it.
+    // The switch defends an address once in 10 seconds.
     assert!(sent.iter().all(|sent| *sent <= 2 + 2 + seconds / 10), "{sent:?} in {seconds} s");
     // A conflict has the station that was heard first, until that was silent for 30 seconds.
     for address in [LEFT_IP.into(), LEFT_IP6.into()] {

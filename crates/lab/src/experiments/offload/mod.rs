@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Time passes only by the pauses of the wait, each of which the test ends.
+    /// Only the pauses of the wait take time. The test ends each of them.
     #[test]
     fn links_that_do_not_come_up_are_said() {
         let clock = Clock::moved();

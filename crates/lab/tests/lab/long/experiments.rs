@@ -26,8 +26,8 @@ fn valid_samples(plan: &mut Plan, settings: &Settings) -> (Vec<Sample>, BTreeMap
         samples.extend(valid);
         invalid.extend(others);
         plan.cells.retain_mut(|cell| {
-            let has = |name: &str| samples.iter().any(|at| (&at.cell, at.variant.as_str()) == (&cell.axes, name));
-            cell.variants.retain(|variant| !has(&variant.name));
+            let is_measured = |name: &str| samples.iter().any(|at| at.cell == cell.axes && at.variant == name);
+            cell.variants.retain(|variant| !is_measured(&variant.name));
             !cell.variants.is_empty()
         });
         if plan.cells.is_empty() {

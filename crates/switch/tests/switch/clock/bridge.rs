@@ -33,7 +33,7 @@ fn lan(change: impl FnOnce(&mut BridgeConfig)) -> (Rig, Vec<Guest>) {
     (rig, guests)
 }
 
-/// Sends a frame from a port. It arrives at these ports, each of which gets nothing before it.
+/// Sends a frame from a port, and checks that it is the next one to arrive at these ports.
 fn expect(guests: &mut [Guest], from: usize, sent: &[u8], to: &[usize]) {
     send(&mut guests[from], sent);
     for &port in to {
