@@ -23,8 +23,8 @@ pub const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 pub const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 
 /// Reasons of drops that underlays cause by themselves: they ask for their neighbours before all rings of
-/// the wire run, and tell stations about their addresses that need not know.
-pub const OWN_DROPS: [&str; 3] = ["link-down", "ring-disabled", "not-ours"];
+/// the wire run and have buffers, and tell stations about their addresses that need not know.
+pub const OWN_DROPS: [&str; 4] = ["link-down", "ring-disabled", "no-buffer", "not-ours"];
 
 /// Most frames of strangers that wait for the wire.
 const MOST_WAITING: usize = 256;
