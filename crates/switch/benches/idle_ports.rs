@@ -220,14 +220,19 @@ impl Scene {
 
     /// Makes the bridge learn both guests, by packets that are flooded.
     fn learn(&mut self) {
+        let mut sent = 0;
         for station in 0..self.row.stations {
             for (guest, frame) in self.guests.iter_mut().zip(frames(60, station, self.row)) {
                 assert!(guest.send(&NetHeader::default(), &frame));
                 guest.flush();
+                sent += 1;
             }
         }
         // A flood may cost more than a turn's share. Then turns without packets follow.
-        (0..1000).for_each(|_| _ = self.worker.turn());
+        let mut taken = 0;
+        while taken < sent {
+            taken += self.worker.turn();
+        }
         self.guests.iter_mut().for_each(|guest| _ = guest.receive(usize::MAX, |_, _| ()));
     }
 
