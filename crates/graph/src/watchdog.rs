@@ -115,7 +115,9 @@ mod tests {
     use straightline_packet::{Arena, Batch, Level, Packets, PortIndex, Rcu, Settings, Turn};
 
     use super::*;
-    use crate::{EpollWaiter, Graph, Idle, Mailbox, Next, Node, NodeIndex, Null, Port, Work, Worker, WorkerStats};
+    use crate::{
+        Clock, EpollWaiter, Graph, Idle, Mailbox, Next, Node, NodeIndex, Null, Port, Work, Worker, WorkerStats,
+    };
 
     /// A barrier: each call announces that it is reached, and waits until it is released.
     #[derive(Debug)]
@@ -212,7 +214,7 @@ mod tests {
     fn names_the_port_that_is_slow(graph: Graph, reached: &Receiver<()>, release: Sender<()>, name: &str) {
         let mut worker = worker(graph, &waiter());
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
-        let start = Instant::now();
+        let start = Clock::moved().now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         assert_eq!(watchdog.look(at(0)), [], "it has not begun");
         let thread = std::thread::spawn(move || {
@@ -320,7 +322,7 @@ mod tests {
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
         let thread = std::thread::spawn(move || worker.turn());
         reached.recv().expect("it is at the barrier");
-        let start = Instant::now();
+        let start = Clock::moved().now();
         assert_eq!(watchdog.look(start), []);
         let name = || "tap0".to_owned();
         assert_eq!(watchdog.look(start + Watchdog::LIMIT), [Stall { worker: 0, port: name(), source: name() }]);
@@ -338,7 +340,7 @@ mod tests {
         let mailbox = Arc::<Mailbox>::default();
         let seen = Arc::clone(&mailbox);
         let thread = std::thread::spawn(move || worker.run(&seen));
-        let start = Instant::now();
+        let start = Clock::moved().now();
         loop {
             let asleep = stats.asleep_since.get();
             let stalls: Vec<_> = (0..10).flat_map(|step| watchdog.look(start + step * Watchdog::LIMIT)).collect();
@@ -369,7 +371,7 @@ mod tests {
         mailbox.post(Work { graph, drops: Vec::new(), fan_out: 1, level: Level::Scalar });
         waiter.wake();
         reached.recv().expect("it is at the barrier");
-        let start = Instant::now();
+        let start = Clock::moved().now();
         assert_eq!(watchdog.look(start), []);
         assert_eq!(watchdog.look(start + Watchdog::LIMIT)[0].port, "slow");
         mailbox.stop();

@@ -136,7 +136,7 @@ mod tests {
 
     /// Returns a limit whose burst is used up, and the time.
     fn exhausted() -> (LogLimit, Instant) {
-        let now = Instant::now();
+        let now = Clock::moved().now();
         let mut limit = LogLimit::new(now);
         for _ in 0..BURST {
             assert_eq!(limit.admit(now), Some(0));

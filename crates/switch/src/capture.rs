@@ -225,8 +225,15 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn now(clock: &Clock) -> Self {
-        let since = clock.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Moment { cycles: cycles(), time: since.as_nanos().saturating_as::<u64>(), hertz: hertz() }
+        let once = || {
+            let before = cycles();
+            let time = clock.time_of_day();
+            (cycles().saturating_sub(before), before, time)
+        };
+        // The thread may be away between two readings, so the try counts whose readings were closest together.
+        let (_, cycles, time) = [once(), once(), once()].into_iter().min().unwrap_or_else(once);
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Moment { cycles, time: since.as_nanos().saturating_as::<u64>(), hertz: hertz() }
     }
 
     /// Returns the time of an earlier reading of the counter.

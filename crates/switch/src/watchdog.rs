@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_log_is_limited_and_says_what_it_left_out() {
         let mut log = Log::default();
-        let start = Instant::now();
+        let start = Clock::moved().now();
         let stall = Stall { worker: 0, port: "a".to_owned(), source: String::new() };
         log.report(&stall, start);
         for _ in 0..5 {

@@ -180,6 +180,7 @@ pub fn wait_asleep(switch: &Switch) {
 
 /// Lets other threads run: there may be fewer CPUs than threads.
 pub fn pause() {
+    // The time is the subject: no event tells that others have run.
     std::thread::sleep(Duration::from_micros(50));
 }
 
@@ -304,6 +305,7 @@ impl Victims {
             let longest_gap = Arc::clone(&longest_gap);
             std::thread::spawn(move || {
                 let mut seen = Sequence::default();
+                // The time is the subject: the gaps between arrivals are measured.
                 let mut last_arrival = Instant::now();
                 let mut turn = |may_send: bool| {
                     while may_send && stream.sent() - seen.packets < 128 && stream.send(&mut source) {}

@@ -22,6 +22,7 @@ impl Clock {
 impl Default for Clock {
     /// Returns the system's clock.
     fn default() -> Self {
+        // The system's time: this is the clock of a server that no test moves.
         Self::new(Instant::now)
     }
 }
@@ -44,6 +45,7 @@ pub(crate) struct MovedTime {
 impl MovedTime {
     /// Returns a time that stands still, and the clock that shows it.
     pub(crate) fn new() -> (Arc<Self>, Clock) {
+        // The time is the subject: a moved clock begins at the present time.
         let time = Arc::new(Self { begun: Instant::now(), passed: std::sync::Mutex::default() });
         let shown = Arc::clone(&time);
         (time, Clock::new(move || shown.now()))

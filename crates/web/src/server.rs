@@ -188,6 +188,7 @@ async fn serve(listener: TcpListener, routes: Arc<Routes>) {
             Err(error) if is_clients(&error) => {}
             Err(error) => {
                 tracing::warn!("no client is accepted for {} ms: {error}", PAUSE.as_millis());
+                // The system's time: it is tokio's, which a test moves.
                 sleep(PAUSE).await;
             }
         }
@@ -346,6 +347,7 @@ mod tests {
     fn a_client_that_reads_a_little_now_and_then_does_not_stay() {
         let Slow { mut client, server, runtime } = Slow::new();
         runtime.block_on(async {
+            // The time is the subject: it is tokio's, which the test moves.
             let begun = Instant::now();
             while begun.elapsed() + SECOND < TIMES.last {
                 assert!(client.read(&mut [0; 100]).unwrap() > 0, "the kernel has bytes for it");

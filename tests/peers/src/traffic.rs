@@ -116,12 +116,14 @@ impl Transfer {
         to.sh(&format!("nc -l -p {port} -e sh -c '{keep}' </dev/null >/tmp/nc.log 2>&1 &"))?;
         listening(to, port)?;
         from.sh(&format!("dd if=/dev/urandom of=/tmp/sent-{port} bs=1M count={mib} 2>/dev/null"))?;
+        // The time is the subject: a transfer says how fast it was.
         Ok(Self { address: address.to_owned(), port, mib, began: Instant::now() })
     }
 
     /// Starts to send the file.
     pub(crate) fn send(&mut self, from: &mut LinuxGuest) -> Result<()> {
         let Self { address, port, .. } = self;
+        // The time is the subject: a transfer says how fast it was.
         self.began = Instant::now();
         from.sh(&format!("nc {address} {port} -e cat /tmp/sent-{port} </dev/null >/dev/null 2>&1 &"))?;
         Ok(())
@@ -136,6 +138,7 @@ impl Transfer {
     pub(crate) fn finish(self, from: &mut LinuxGuest, to: &mut LinuxGuest) -> Result<()> {
         let Self { address, port, mib, began } = self;
         until(to, &format!("[ -e /tmp/done-{port} ]"))?;
+        // The time is the subject: a transfer says how fast it was.
         let seconds = began.elapsed().as_secs_f64();
         // Both guests compute their hash at the same time, because it is slow under emulation.
         let sum = from.begin(&format!("sha256sum /tmp/sent-{port}"))?;

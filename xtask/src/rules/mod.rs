@@ -100,9 +100,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     violations.extend(sources.iter().flat_map(|(path, source)| kind_names::check(path, source, &kinds)));
     violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
     violations.extend(sources.iter().flat_map(|(path, source)| packed_lets::check(path, source)));
-    let list = root.join(time::LIST);
-    let list = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
-    violations.extend(time::check(&sources, &list));
+    violations.extend(time::check(&sources));
     violations.extend(citations::check(&crate::citations::specifications(root)?, &sources));
     let mut documents = BTreeMap::new();
     files(root, root, "md", &mut documents)?;

@@ -3,24 +3,19 @@
 //!
 //! - Uses of the system's time ([`CALLS`]) are errors, with a hint at the right call.
 //! - [`PRODUCTION`] and [`TESTS`] name the places that may use it, each with its reason.
-//! - In a test, a comment `// The time is the subject: REASON` above the statement is such a reason.
-//! - [`LIST`] has the files that are still to be converted, each with the number of its uses. A further
-//!   use is an error, and so is a number that is too high: the list only shrinks.
-//!   `STRAIGHTLINE_BLESS=1 cargo test -p xtask time` writes it, and keeps the reasons in it.
+//! - A comment above the statement is such a reason too: `// The time is the subject: REASON` in a test,
+//!   and `// The system's time: REASON` outside.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::source;
 
-/// Path of the list of files that are still to be converted.
-pub(super) const LIST: &str = "xtask/src/rules/time.txt";
-
-/// The command that writes the list.
-const WRITE: &str = "`STRAIGHTLINE_BLESS=1 cargo test -p xtask time`";
-
 /// The comment above a statement of a test that gives a reason.
 const SUBJECT: &str = "The time is the subject: ";
+
+/// The comment above a statement outside of tests that gives a reason.
+const SYSTEM: &str = "The system's time: ";
 
 /// The calls, each with the method of `Clock` that takes its place.
 const CALLS: [(&str, &str); 9] = [
@@ -36,7 +31,9 @@ const CALLS: [(&str, &str); 9] = [
 ];
 
 /// Files and folders of code outside of tests that may use the system's time, each with the reason.
-const PRODUCTION: [(&str, &str); 7] = [
+const PRODUCTION: [(&str, &str); 9] = [
+    ("crates/doctor/src/gather/", "it compares the counters of a machine that runs"),
+    ("crates/evpn/src/process/", "its time is tokio's, which a test moves"),
     ("crates/graph/src/clock/", "it is the clock"),
     ("crates/guest/src/", "embedded guests live in real time, as VMs do"),
     ("crates/lab/src/", "the laboratory measures time"),
@@ -47,7 +44,11 @@ const PRODUCTION: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of tests and benches that may use the system's time, each with the reason.
-const TESTS: [(&str, &str); 3] = [
+const TESTS: [(&str, &str); 7] = [
+    ("crates/evpn/src/process/tests.rs", "its time is tokio's, which it moves"),
+    ("crates/evpn/tests/gobgp/daemon.rs", "it is the one wait for questions that wait for an answer themselves"),
+    ("crates/evpn/tests/gobgp/scale.rs", "a long run says how long each step takes"),
+    ("crates/testing/src/loads.rs", "benches measure by it"),
     ("crates/testing/src/wait.rs", "it is the one wait of all tests"),
     ("tests/peers/src/proc.rs", "it is the one wait of cases with real peers, which a signal interrupts"),
     ("tests/peers/src/runner.rs", "it lists the times of cases"),
@@ -76,32 +77,20 @@ struct TimeUse {
     is_loop: bool,
 }
 
-/// Returns the violations: uses that no place, comment or entry of the list allows, and entries that have
-/// become too large.
-pub(super) fn check(sources: &BTreeMap<String, String>, list: &str) -> Vec<String> {
+/// Returns the violations: uses that no place and no comment allows, and places that nothing needs.
+pub(super) fn check(sources: &BTreeMap<String, String>) -> Vec<String> {
     let mut violations = Vec::new();
-    let mut allowed = match read_list(list) {
-        Ok(allowed) => allowed,
-        Err(why) => return vec![why],
-    };
     let mut used = Vec::new();
     for (path, source) in sources {
         let all = all_uses(path, source);
         used.extend(all.iter().map(|found| (path.as_str(), found.is_test)));
-        let uses = not_allowed(path, source, all);
-        let limit = allowed.remove(path.as_str()).unwrap_or(0);
-        if uses.len() > limit {
-            violations.extend(uses.iter().map(|found| violation(path, found, limit)));
-        } else if uses.len() < limit {
-            violations.push(too_high(path, uses.len(), limit));
-        }
+        violations.extend(not_allowed(path, source, all).iter().map(|found| violation(path, found)));
     }
-    violations.extend(allowed.into_iter().map(|(path, limit)| too_high(path, 0, limit)));
     violations.extend(unused_places(&used));
     violations
 }
 
-fn violation(path: &str, found: &TimeUse, limit: usize) -> String {
+fn violation(path: &str, found: &TimeUse) -> String {
     let TimeUse { line, call: (call, method), is_test, is_loop } = found;
     let hint = match (is_loop, is_test) {
         (true, true) => "a loop by hand: wait by `straightline_testing::wait_until`".to_owned(),
@@ -110,16 +99,11 @@ fn violation(path: &str, found: &TimeUse, limit: usize) -> String {
              is the subject, say why above it: `// {SUBJECT}REASON`"
         ),
         (_, false) => format!(
-            "take a `straightline_graph::Clock`, and use `Clock::{method}`; if this place needs the system's time, name \
-             it with its reason in xtask/src/rules/time.rs"
+            "take a `straightline_graph::Clock`, and use `Clock::{method}`; if this place needs the system's time, say \
+             why above it: `// {SYSTEM}REASON`"
         ),
     };
-    let more = if limit > 0 { format!(" ({LIST} allows {limit} in this file)") } else { String::new() };
-    format!("{path}:{line}: `{call}` uses the system's time{more}: {hint}")
-}
-
-fn too_high(path: &str, count: usize, limit: usize) -> String {
-    format!("{LIST}: {path} has {count} uses of the system's time, and not {limit}: write the list by {WRITE}")
+    format!("{path}:{line}: `{call}` uses the system's time: {hint}")
 }
 
 /// Returns the named places in which nothing uses the system's time, in tests or outside.
@@ -133,23 +117,6 @@ fn unused_places(used: &[(&str, bool)]) -> Vec<String> {
     unused.map(text).collect()
 }
 
-/// Reads the list: in each line a number and a path, and behind a `#` a reason.
-fn read_list(list: &str) -> Result<BTreeMap<&str, usize>, String> {
-    let mut allowed = BTreeMap::new();
-    for (at, line) in list.lines().enumerate() {
-        let entry = line.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = entry.split_whitespace().collect();
-        match words.as_slice() {
-            [] => {}
-            [count, path] if count.parse().is_ok_and(|count: usize| count > 0) => {
-                allowed.insert(*path, count.parse().unwrap_or(0));
-            }
-            _ => return Err(format!("{LIST}:{}: `{line}` is no number from 1 and a path", at + 1)),
-        }
-    }
-    Ok(allowed)
-}
-
 /// Returns the uses that neither a place nor a comment allows.
 fn not_allowed(path: &str, source: &str, uses: Vec<TimeUse>) -> Vec<TimeUse> {
     let lines: Vec<&str> = source.lines().collect();
@@ -157,20 +124,20 @@ fn not_allowed(path: &str, source: &str, uses: Vec<TimeUse>) -> Vec<TimeUse> {
     let is_allowed = |found: &TimeUse| {
         if found.is_test {
             let mut places = TESTS.iter().map(|(place, _)| *place).chain(MEASURES);
-            places.any(is_in) || has_reason(&lines, found.line)
+            places.any(is_in) || has_reason(&lines, found.line, SUBJECT)
         } else {
-            PRODUCTION.iter().any(|(place, _)| is_in(place))
+            PRODUCTION.iter().any(|(place, _)| is_in(place)) || has_reason(&lines, found.line, SYSTEM)
         }
     };
     uses.into_iter().filter(|found| !is_allowed(found)).collect()
 }
 
-/// Returns whether a comment gives a reason for the statement in this line (from 1): it stands in the same
-/// paragraph, above the line.
-fn has_reason(lines: &[&str], line: usize) -> bool {
+/// Returns whether a comment of this kind gives a reason for the statement in this line (from 1): it stands
+/// in the same paragraph, above the line.
+fn has_reason(lines: &[&str], line: usize, kind: &str) -> bool {
     let above = lines[..line].iter().rev().take_while(|line| !line.trim().is_empty());
     above.into_iter().any(|line| {
-        let reason = line.split_once("//").and_then(|(_, comment)| comment.split_once(SUBJECT));
+        let reason = line.split_once("//").and_then(|(_, comment)| comment.split_once(kind));
         reason.is_some_and(|(_, reason)| !reason.trim().is_empty())
     })
 }
@@ -238,41 +205,9 @@ fn called(code: &str, start: usize, end: usize) -> Option<(&'static str, &'stati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     fn uses(path: &str, source: &str) -> Vec<TimeUse> {
         not_allowed(path, source, all_uses(path, source))
-    }
-
-    /// The text of the list for these sources. Reasons of `old` entries stay.
-    fn written(sources: &BTreeMap<String, String>, old: &str) -> String {
-        let mut text = String::from(
-            "# Files that use the system's time, with the number of uses. Those without a reason are to be converted.\n\
-             # The list only shrinks; see xtask/src/rules/time.rs.\n",
-        );
-        for (path, source) in sources {
-            let count = uses(path, source).len();
-            if count > 0 {
-                let old = old.lines().find(|line| line.split_whitespace().nth(1) == Some(path));
-                let reason = old.and_then(|line| line.split_once('#')).map(|(_, reason)| format!("  #{reason}"));
-                text += &format!("{count:3} {path}{}\n", reason.unwrap_or_default());
-            }
-        }
-        text
-    }
-
-    #[test]
-    fn the_list_is_up_to_date() {
-        let root = crate::run::root().expect("the workspace");
-        let sources = super::super::sources(&root).expect("sources");
-        let path = root.join(LIST);
-        let old = fs::read_to_string(&path).expect("a list");
-        let text = written(&sources, &old);
-        if std::env::var_os("STRAIGHTLINE_BLESS").is_some() {
-            fs::write(&path, text).expect("written");
-        } else {
-            assert_eq!(old, text, "write the list by {WRITE}");
-        }
     }
 
     fn lines_of(path: &str, source: &str) -> Vec<usize> {
@@ -321,27 +256,32 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_gives_a_reason_in_a_test_only() {
-        let reason = format!("// {SUBJECT}a pause of the driver.\n");
-        let both = format!("{reason}let x = 1;\nthread::sleep(x);\nthread::sleep(x);\n");
-        assert!(lines_of("crates/x/tests/a.rs", &both).is_empty());
-        assert!(lines_of("crates/x/tests/a.rs", &format!("/{reason}thread::sleep(x);\n")).is_empty());
-        assert_eq!(lines_of("crates/x/src/a.rs", &both), [3, 4]);
-        // It ends with its paragraph, and it has to say something.
-        assert_eq!(lines_of("crates/x/tests/a.rs", &format!("{both}\nthread::sleep(x);\n")), [6]);
-        assert_eq!(lines_of("crates/x/tests/a.rs", &format!("// {SUBJECT}\nthread::sleep(x);\n")), [2]);
-        assert_eq!(lines_of("crates/x/tests/a.rs", &format!("thread::sleep(x);\n{reason}")), [1]);
+    fn a_comment_gives_a_reason() {
+        const TEST: &str = "crates/x/tests/a.rs";
+        const OTHER: &str = "crates/x/src/a.rs";
+        for (kind, path, other) in [(SUBJECT, TEST, OTHER), (SYSTEM, OTHER, TEST)] {
+            let reason = format!("// {kind}a pause of the driver.\n");
+            let both = format!("{reason}let x = 1;\nthread::sleep(x);\nthread::sleep(x);\n");
+            assert!(lines_of(path, &both).is_empty());
+            assert!(lines_of(path, &format!("/{reason}thread::sleep(x);\n")).is_empty());
+            // Each kind of code has its own comment.
+            assert_eq!(lines_of(other, &both), [3, 4]);
+            // It ends with its paragraph, and it has to say something.
+            assert_eq!(lines_of(path, &format!("{both}\nthread::sleep(x);\n")), [6]);
+            assert_eq!(lines_of(path, &format!("// {kind}\nthread::sleep(x);\n")), [2]);
+            assert_eq!(lines_of(path, &format!("thread::sleep(x);\n{reason}")), [1]);
+        }
     }
 
     #[test]
     fn hints_lead_to_the_right_call() {
         let hint = |path: &str, code: &str| {
             let found = uses(path, code);
-            violation(path, &found[0], 0)
+            violation(path, &found[0])
         };
         let found = hint("crates/x/src/a.rs", "\nqueue.recv_timeout(time);");
         assert!(found.starts_with("crates/x/src/a.rs:2: `recv_timeout` uses the system's time: "), "{found}");
-        assert!(found.contains("`Clock::receive`"), "{found}");
+        assert!(found.contains("`Clock::receive`") && found.contains(SYSTEM), "{found}");
         let found = hint("crates/x/src/a.rs", "#[cfg(test)]\nmod tests {\n    fn f() { thread::sleep(x) }\n}");
         assert!(found.contains("wait_until") && found.contains(SUBJECT), "{found}");
         let found = hint("crates/x/tests/a.rs", "let end = Instant::now() + LIMIT;");
@@ -349,34 +289,18 @@ mod tests {
     }
 
     #[test]
-    fn the_list_only_shrinks() {
+    fn each_use_without_a_reason_is_a_violation() {
         let sources =
             BTreeMap::from([("crates/x/src/a.rs".to_owned(), "Instant::now();\nInstant::now();\n".to_owned())]);
         // These sources lack the named places.
-        let found = |list: &str| {
-            let mut violations = check(&sources, list);
-            violations.retain(|violation| !violation.contains("remove it"));
-            violations
-        };
-        assert_eq!(found("# a comment\n  2 crates/x/src/a.rs  # a reason\n"), [""; 0]);
-        assert_eq!(found("").len(), 2);
-        let more = found("1 crates/x/src/a.rs");
-        assert!(more.len() == 2 && more[0].contains("allows 1 in this file"), "{more:?}");
-        let fewer = found("3 crates/x/src/a.rs");
-        assert!(fewer.len() == 1 && fewer[0].contains("has 2 uses of the system's time, and not 3"), "{fewer:?}");
-        let gone = found("2 crates/x/src/a.rs\n1 crates/x/src/gone.rs");
-        assert!(gone.len() == 1 && gone[0].contains("gone.rs has 0 uses"), "{gone:?}");
-        for bad in ["crates/x/src/a.rs", "0 crates/x/src/a.rs", "1 crates/x/src/a.rs b"] {
-            assert!(found(bad)[0].contains("is no number"), "{bad}");
-        }
-        let text = written(&sources, "1 crates/x/src/a.rs # kept");
-        assert!(text.ends_with("\n  2 crates/x/src/a.rs  # kept\n"), "{text}");
+        let found: Vec<_> = check(&sources).into_iter().filter(|violation| !violation.contains("remove it")).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]
     fn a_place_that_nothing_needs_is_a_violation() {
         let sources = BTreeMap::from([("crates/graph/src/clock/mod.rs".to_owned(), "Instant::now()".to_owned())]);
-        let found = check(&sources, "");
+        let found = check(&sources);
         assert_eq!(found.len(), PRODUCTION.len() + TESTS.len() + MEASURES.len() - 1, "{found:?}");
         assert!(found.iter().all(|violation| !violation.contains("graph/src/clock")), "{found:?}");
     }

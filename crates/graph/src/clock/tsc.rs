@@ -93,6 +93,7 @@ mod tests {
 
     #[test]
     fn seconds_are_seconds() {
+        // The time is the subject: seconds of the counter are the system's.
         // Each time lies between two readings of the counter, however long the thread is away.
         let bracket = || (cycles(), Instant::now(), cycles());
         let (before, began, after) = bracket();

@@ -120,10 +120,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::Clock;
 
     /// Returns a history, and a function for the moment after so many seconds.
     fn history() -> (LinkHistory, impl Fn(u64) -> (Instant, SystemTime)) {
-        let now = Instant::now();
+        let now = Clock::moved().now();
         let time = SystemTime::UNIX_EPOCH;
         (LinkHistory::new(now), move |s| (now + Duration::from_secs(s), time + Duration::from_secs(s)))
     }

@@ -363,6 +363,7 @@ mod tests {
     #[test]
     fn a_deadline_ends_the_loop_after_a_round() {
         let mut counter = Counter::endless();
+        // The time is the subject: the loop compares its deadline with the system's.
         let events = EventLoop { deadline: Some(Instant::now()), ..EventLoop::default() };
         assert_eq!(events.run(&mut [&mut counter]).1.expect("no error"), LoopEnd::Deadline);
         assert_eq!(counter.turns, u64::from(TURNS));

@@ -158,13 +158,13 @@ fn cpus(text: &str) -> HashMap<usize, [u64; 2]> {
 impl Counters {
     /// Makes the counters of a kernel that tells nothing.
     pub(super) fn unknown() -> Counters {
-        Counters { at: Instant::now(), threads: HashMap::new(), cpus: HashMap::new() }
+        Counters { at: straightline_graph::Clock::moved().now(), threads: HashMap::new(), cpus: HashMap::new() }
     }
 
     /// Makes the counters before and after a second, in which threads have run and waited for these
     /// milliseconds, and a hypervisor had a CPU for these ticks.
     pub(super) fn of_a_second(threads: &[[u64; 2]], stolen: u64) -> [Counters; 2] {
-        let at = Instant::now();
+        let at = straightline_graph::Clock::moved().now();
         let numbered = |times: &[Times]| (0..).zip(times.iter().copied()).map(|(n, times)| ((1, n), times)).collect();
         let zero = vec![[0, 0]; threads.len()];
         let times: Vec<_> = threads.iter().map(|times| times.map(|milliseconds| milliseconds * 1_000_000)).collect();

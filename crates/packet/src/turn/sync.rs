@@ -10,6 +10,7 @@ pub(super) fn pause(tries: u32) {
     match tries {
         0..200 => std::hint::spin_loop(),
         200..1000 => std::thread::yield_now(),
+        // The system's time: readers end their turns by themselves, and nobody moves a clock for them.
         _ => std::thread::sleep(Duration::from_micros(50)),
     }
 }

@@ -109,6 +109,8 @@ fn cpu_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use straightline_testing::wait_until;
+
     use super::*;
 
     /// Returns after how many calls of these times, again and again, the helper notifies.
@@ -156,10 +158,14 @@ mod tests {
     #[test]
     fn waiting_is_no_cost() {
         let cost = CallCost::new();
+        // The time is the subject: it passes without CPU time.
         let waits = || std::thread::sleep(Duration::from_millis(1));
         cost.measure(waits);
         assert_eq!(cost.debt.load(Ordering::Relaxed), SUSPECT);
-        (0..10).for_each(|_| cost.measure(waits));
-        assert!(cost.debt.load(Ordering::Relaxed) < SUSPECT, "{cost:?}");
+        // Where a hypervisor takes the CPU away, its time may count as ours, so one call may be long.
+        wait_until("calls that wait pay the debt", || {
+            cost.measure(waits);
+            if cost.debt.load(Ordering::Relaxed) < SUSPECT { Ok(()) } else { Err(format!("{cost:?}")) }
+        });
     }
 }

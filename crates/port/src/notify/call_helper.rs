@@ -113,7 +113,7 @@ impl Drop for CallHelper {
             if let Some(notifier) = current {
                 notifier.drain();
             }
-            // This is no time of the switch: the thread ends, and nobody needs to move a clock for it.
+            // The system's time: the thread ends by itself, and nobody needs to move a clock for it.
             std::thread::sleep(PAUSE);
         }
         // A panic was logged already.

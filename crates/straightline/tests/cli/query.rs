@@ -287,6 +287,7 @@ fn ports_say_who_is_connected_and_why_the_link_was_down() {
     assert!(port["pid"].is_null() && port["user"].is_null(), "{port}");
     assert_eq!((&port["link_changes"], &port["reasons"]), (&0.into(), &serde_json::json!([])));
 
+    // The time is the subject: the link cannot be in a state for longer than from here on.
     let begun = Instant::now();
     let connected = guest(&fixture);
     let json = port_once(&fixture, "the link is up", |port| port["link"] == "up");
@@ -307,7 +308,8 @@ fn ports_say_who_is_connected_and_why_the_link_was_down() {
     assert!(reasons.len() == 1 && reasons[0]["reason"] == port["reason"], "{port}");
     let times = [&before["time"], &reasons[0]["time"], &json["time"]].map(|time| time.as_f64().unwrap());
     assert!(times.is_sorted(), "{times:?}");
-    // The link went down since then, so a thread that was away makes both longer.
+    // The time is the subject: the link went down since then. It is read last, so a pause only raises the
+    // bound.
     assert!(port["link_since_s"].as_f64().unwrap() <= begun.elapsed().as_secs_f64(), "{port}");
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));

@@ -78,6 +78,8 @@ impl Budget {
 mod tests {
     use std::time::SystemTime;
 
+    use straightline_graph::Clock;
+
     use super::*;
     use crate::api::EventKind;
 
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn a_source_that_causes_too_many_has_its_last_event_told_later() {
         let mut limits = Limits::default();
-        let start = Instant::now();
+        let start = Clock::moved().now();
         let told = (0..100).filter_map(|n| limits.admit("a", happening(n), start));
         assert!(told.eq((0..BURST.into()).map(happening)));
         assert_eq!(limits.admit("b", happening(7), start), Some(happening(7)), "it has a budget of its own");

@@ -86,6 +86,7 @@ fn two_workers_exceed_a_bucket_by_a_quantum_each() {
     let rig = shared_by_two_workers(bytes(5_000_000, 20_000));
     let mut sources = [0, 2].map(|port| rig.guest(port, &GuestOptions::default()));
     let mut sinks = [1, 3].map(|port| rig.guest(port, &GuestOptions::default()));
+    // The time is the subject: a rate is bytes in a time.
     let begin = Instant::now();
     let mut got = [0_u64; 2];
     wait_until("both have sent enough", || {
@@ -97,8 +98,7 @@ fn two_workers_exceed_a_bucket_by_a_quantum_each() {
         for (sink, got) in sinks.iter_mut().zip(&mut got) {
             *got += arrived(sink).iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
         }
-        // The time is the subject: a rate is bytes in a time. It is read last, so a pause only raises the
-        // bound.
+        // The time is read last, so a pause only raises the bound.
         let micros: u64 = begin.elapsed().as_micros().saturating_as();
         let most = 20_000 + 5 * micros + 2 * (QUANTUM + 1000);
         assert!(got[0] + got[1] <= most, "{got:?} of {most}");
@@ -121,6 +121,7 @@ fn queue_pairs_of_two_workers_share_the_limit_of_their_port() {
     });
     let mut source = rig.guest(0, &options(PAIRS, false));
     let mut sink = rig.guest(1, &options(PAIRS, false));
+    // The time is the subject: a rate is packets in a time.
     let begin = Instant::now();
     let mut traffic = Traffic::default();
     // More than the burst come at once, so some wait.
@@ -128,8 +129,7 @@ fn queue_pairs_of_two_workers_share_the_limit_of_their_port() {
         assert!(traffic.send(&mut source, 0));
     }
     traffic.run(&mut source, &mut sink, 3800);
-    // The time is the subject: a rate is packets in a time. It is read last, so a pause only raises the
-    // bound.
+    // The time is read last, so a pause only raises the bound.
     let millis: u64 = begin.elapsed().as_millis().saturating_as();
     wait_until("all packets are counted", || rate_in(&rig, 0).passed_packets == 4000);
     let rate = rate_in(&rig, 0);

@@ -82,13 +82,13 @@ fn no_more_passes_than_the_rate_and_the_burst() {
     let rig = limited(limits);
     let mut source = rig.guest(0, &GuestOptions::default());
     let mut sink = rig.guest(1, &GuestOptions::default());
+    // The time is the subject: a rate is packets in a time.
     let begin = Instant::now();
     fill(&mut source, 60, 0..120);
     let mut got = 0;
     wait_until("all packets have passed", || {
         got += arrived(&mut sink).len();
-        // The time is the subject: a rate is packets in a time. It is read last, so a pause only raises
-        // the bound.
+        // The time is read last, so a pause only raises the bound.
         let millis: usize = begin.elapsed().as_millis().saturating_as();
         let most = 20 + millis / 2 + 2;
         assert!(got <= most, "{got} of {most}");
@@ -291,6 +291,7 @@ fn ports_that_share_a_bucket_are_served_in_turn() {
     });
     let mut sources = [0, 2].map(|port| rig.guest(port, &GuestOptions::default()));
     let mut sinks = [1, 3].map(|port| rig.guest(port, &GuestOptions::default()));
+    // The time is the subject: a rate is bytes in a time.
     let begin = Instant::now();
     let mut sent = [0_u64; 2];
     let mut got = [0_u64; 2];
@@ -306,8 +307,7 @@ fn ports_that_share_a_bucket_are_served_in_turn() {
         for (sink, got) in sinks.iter_mut().zip(&mut got) {
             *got += arrived(sink).iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
         }
-        // The time is the subject: a rate is bytes in a time. It is read last, so a pause only raises the
-        // bound.
+        // The time is read last, so a pause only raises the bound.
         let micros: u64 = begin.elapsed().as_micros().saturating_as();
         let most = 20_000 + 5 * micros + 2 * (5000 + 1000);
         assert!(got[0] + got[1] <= most, "{got:?} of {most}");

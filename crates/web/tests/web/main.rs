@@ -118,6 +118,7 @@ struct Time {
 
 impl Time {
     fn new() -> Self {
+        // The time is the subject: a moved clock begins at the present time.
         Self { begun: Instant::now(), passed: Arc::default() }
     }
 

@@ -8,7 +8,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use straightline_switch::api::{
     ApiHandle, ApiServer, Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, Ping, PingRequest,
     PortRequest, Ports, Refusal, RequestError, Stream, Trace, TraceRequest, ask,
 };
-use straightline_testing::{PATIENCE, wait_until};
+use straightline_testing::wait_until;
 
 use crate::held::{lingering, send_beside};
 
@@ -93,13 +92,10 @@ impl Api {
 
     /// Asserts that the API stops.
     fn stop(self) {
-        let (done, is_done) = mpsc::channel();
         let Api { handle, path, _folder } = self;
-        thread::spawn(move || {
-            drop(handle);
-            let _ = done.send(());
-        });
-        is_done.recv_timeout(PATIENCE).expect("the API stops");
+        let thread = thread::spawn(move || drop(handle));
+        wait_until("the API stops", || thread.is_finished());
+        thread.join().expect("no panic");
         assert!(!path.exists());
     }
 }

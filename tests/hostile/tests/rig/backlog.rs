@@ -6,11 +6,11 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use crate::held::{is_closing, lingering, reload, send_beside};
 use hostile::scene::Scene;
-use straightline_testing::{PATIENCE, Victims, bridge, patch, rig, wait_until};
+use straightline_testing::{Victims, bridge, patch, rig, wait_until};
 
 /// A frontend in the queue of a port's socket. Its descriptor closes with the socket.
 struct Queued {
@@ -38,9 +38,9 @@ impl Queued {
 
 /// Does this on a thread of its own, which must end although a close waits for an hour.
 fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, is_done) = mpsc::channel();
-    std::thread::spawn(move || done.send(work()));
-    is_done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} waits for a descriptor of a frontend"))
+    let thread = std::thread::spawn(work);
+    wait_until(&format!("the end of {what}, which waits for no descriptor of a frontend"), || thread.is_finished());
+    thread.join().expect("no panic")
 }
 
 /// The port's thread serves another frontend, so it does not have the socket.

@@ -85,6 +85,7 @@ fn forged_conflicts_cause_one_event_and_few_announcements() {
     let scene = Network::new();
     wait_until("the announcements", || announcements(&scene) == [2, 2]);
     let stop = AtomicBool::new(false);
+    // The time is the subject: it limits announcements and events.
     let began = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -120,8 +121,7 @@ fn forged_conflicts_cause_one_event_and_few_announcements() {
     scene.go_on();
     let sent = announcements(&scene);
     let events = scene.net.switch.source().events(0).events;
-    // The time is the subject: both numbers are limited by it. It is read last, so a pause only raises the
-    // bounds.
+    // The time is read last, so a pause only raises the bounds.
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("a short time");
     // The switch defends an address once in 10 seconds.
     assert!(sent.iter().all(|sent| *sent <= 2 + 2 + seconds / 10), "{sent:?} in {seconds} s");

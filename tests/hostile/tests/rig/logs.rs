@@ -41,6 +41,7 @@ impl LogLines {
     /// Begins to count, before the port is made.
     pub(crate) fn of(name: &'static str) -> LogLines {
         log_to_a_full_pipe();
+        // The time is the subject: it limits the lines.
         LogLines { name, began: Instant::now(), before: Self::count(name) }
     }
 

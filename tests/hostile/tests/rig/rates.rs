@@ -40,6 +40,7 @@ fn kicks_while_packets_wait_let_none_pass() {
         let guest = scene.attacker();
         let chain = [valid(&guest, Ring::Transmit)];
         scene.measure_gap(&format!("kicks while packets wait, {layout:?}"), |_| {
+            // The time is the subject: a rate is packets in a time.
             let begin = Instant::now();
             guest.publish_all(Ring::Transmit, &[&chain[..]; 16]);
             for _ in 0..repeats(2000, 200_000) {
@@ -78,6 +79,7 @@ fn an_index_that_changes_while_packets_wait_is_found() {
 fn rings_that_stop_and_start_while_packets_wait_let_no_more_pass() {
     for layout in Layout::BOTH {
         let mut scene = scene(layout);
+        // The time is the subject: a rate is packets in a time.
         let begin = Instant::now();
         for _ in 0..repeats(10, 200) {
             let mut guest = scene.compliant_guest();

@@ -41,13 +41,14 @@ fn waits(lab: &Lab) -> Result<()> {
     traffic::reach(&mut one, &two.ip())?;
     let rate = |switch: &Switch| switch.port("a")?.rate_in.context("port a has no limit");
     let mut file = Transfer::prepare(&mut one, &mut two, "10.77.0.2", 9000, 16)?;
+    // The time is the subject: a rate is bytes in a time.
     let begin = Instant::now();
     let before = rate(&switch)?;
     file.send(&mut one)?;
     file.finish(&mut one, &mut two)?;
     let after = rate(&switch)?;
     let passed = u128::from(after.passed_bytes - before.passed_bytes);
-    // The time is the subject: a rate is bytes in a time. It is read last, so a pause only raises the bound.
+    // The time is read last, so a pause only raises the bound.
     let most = BURST + LONGEST + PER_SECOND * begin.elapsed().as_micros() / 1_000_000;
     say!("  {passed} bytes passed, at most {most} may; packets waited {} times", after.wait_count);
     ensure!(passed >= 16 << 20, "only {passed} bytes of a file of 16 MiB were counted");
@@ -117,7 +118,7 @@ fn flood(guest: &mut Guest, to: MacAddr, stop: &AtomicBool) -> Result<()> {
         let sends = stream.send(guest);
         guest.flush();
         if !sends {
-            std::thread::sleep(Duration::from_micros(200));
+            proc::pause(Duration::from_micros(200))?;
         }
     }
     Ok(())

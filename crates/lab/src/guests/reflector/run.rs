@@ -378,12 +378,14 @@ fn nothing_comes<R: Bursts, A: Accesses, const FLOOD: bool>(
 
 #[cfg(test)]
 mod tests {
+    use straightline_graph::Clock;
+
     use super::*;
 
     /// A backend is silent after its limit, however long this thread was away before.
     #[test]
     fn silence_is_judged_by_the_time_in_which_packets_were_looked_for() {
-        let start = Instant::now();
+        let start = Clock::moved().now();
         let millis = Duration::from_millis;
         let round = |began, ended| Round { began: start + millis(began), ended: start + millis(ended) };
         let limit = millis(100);

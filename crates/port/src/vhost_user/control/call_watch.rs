@@ -98,6 +98,8 @@ impl CallWatch {
 
 #[cfg(test)]
 mod tests {
+    use straightline_graph::Clock;
+
     use super::*;
     use crate::vhost_user::CALL_PAUSES;
 
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn an_unanswered_call_is_repeated_three_times() {
         let mut watch = CallWatch::default();
-        let start = Instant::now();
+        let start = Clock::moved().now();
         assert_eq!(repeats(&mut watch, standing(1, true), start), [10, 100, 1000]);
         // A check for another ring changes nothing.
         let later = start + Duration::from_secs(3600);
@@ -140,7 +142,7 @@ mod tests {
     #[test]
     fn a_new_call_is_a_movement() {
         let mut watch = CallWatch::default();
-        let start = Instant::now();
+        let start = Clock::moved().now();
         assert_eq!(repeats(&mut watch, standing(1, true), start).len(), 3);
         // A packed ring comes back to the same positions after two rounds.
         let check = watch.check(standing(1, true), 2, start + Duration::from_secs(5), &CALL_PAUSES);
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn an_answered_call_is_never_repeated_and_the_ring_is_left_alone() {
         let mut watch = CallWatch::default();
-        let start = Instant::now();
+        let start = Clock::moved().now();
         assert!(watch.check(standing(1, true), 1, start, &CALL_PAUSES).next.at().is_some());
         // The driver has moved its event word.
         let answered = Standing { event: 1, ..standing(1, false) };
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn a_late_look_repeats_a_call_once() {
         let mut watch = CallWatch::default();
-        let start = Instant::now();
+        let start = Clock::moved().now();
         watch.check(standing(1, true), 1, start, &CALL_PAUSES);
         let late = start + Duration::from_secs(60);
         let due = [(); 3].map(|()| watch.check(standing(1, true), 1, late, &CALL_PAUSES).is_due);
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn a_ring_that_moves_is_looked_at_every_ten_milliseconds_and_not_called() {
         let mut watch = CallWatch::default();
-        let mut now = Instant::now();
+        let mut now = Clock::moved().now();
         for used in 0..1000 {
             let check = watch.check(standing(used, used % 2 == 0), u64::from(used), now, &CALL_PAUSES);
             assert!(!check.is_due);

@@ -64,6 +64,7 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use straightline_graph::Clock;
     use straightline_virtio::ring::RingOptions;
 
     use super::*;
@@ -90,7 +91,7 @@ mod tests {
         queue.set_call(Some(call()));
         assert!(!inbox.take_called(), "control knows it already");
         let mut watch = CallWatch::default();
-        let start = Instant::now();
+        let start = Clock::moved().now();
         let next = check_ring(&queue, &mut watch, start, &CALL_PAUSES).next.at().expect("it may still move");
         queue.set_call(Some(call()));
         assert!(!inbox.take_called(), "control will check again");

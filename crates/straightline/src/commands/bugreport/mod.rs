@@ -55,6 +55,7 @@ fn report(config: Option<&Path>, api: Option<&Path>, kinds: &Kinds) -> String {
     let configured = config.map(|path| doctor::configured(path, kinds));
     let in_file = configured.as_ref().and_then(|file| file.api.clone());
     let api = api.map(Path::to_owned).or(in_file).unwrap_or_else(|| PathBuf::from(DEFAULT_PATH));
+    // The system's time: the report says when it was made.
     let mut text = format!(
         "Bug report of straightline {}, made at {}.\nValues of cookies are left out. It has addresses, names and paths.\n",
         straightline_switch::VERSION,

@@ -181,8 +181,10 @@ struct Bell {
 }
 
 impl Bell {
-    /// Waits for a notification. Only a lost notification makes a side sleep so long that this fails.
+    /// Waits for a notification.
     fn sleep(&self, who: &str) {
+        // The time is the subject: only a lost notification makes a side sleep so long that this fails. The
+        // notification itself has to wake it, so nothing asks for it again and again.
         let guard = self.has_rung.lock().expect("no panic");
         let slept = self.rings.wait_timeout_while(guard, PATIENCE, |has_rung| !*has_rung);
         let (mut has_rung, timeout) = slept.expect("no panic");

@@ -55,6 +55,7 @@ pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
         host.reaches(if host.number == 1 { "10.0.0.3" } else { "10.0.0.1" })?;
     }
 
+    // The time is the subject: the test says how long it takes.
     let began = Instant::now();
     for number in 0..kept {
         source.change(&source.station(number), true)?;
@@ -67,6 +68,7 @@ pub(super) fn stations_come_and_go(lab: &Lab) -> Result<()> {
     let interval = (1.0 / f64::from(PINGS)).to_string();
     let args = ["-c", &count, "-i", &interval, "-W", "60", "-q", "10.0.0.3"];
     let mut ping = one.namespace.start(lab, "ping", "ping", &args)?;
+    // The time is the subject: the test says how fast stations change.
     let began = Instant::now();
     let mut steps = 0;
     while ping.ended()?.is_none() {

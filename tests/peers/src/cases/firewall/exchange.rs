@@ -25,12 +25,19 @@ pub(super) struct Pause {
     /// Number of packets of each sequence before the pause.
     pub(super) after: usize,
     pub(super) time: Duration,
-    /// The longest time of the packets before the pause.
-    pub(super) latest: Duration,
+    /// The longest time of the packets before the pause, and of those after it.
+    pub(super) longest: Duration,
 }
 
 /// Whether a packet has passed the kernel, and us.
 pub(super) type Passed = [bool; 2];
+
+/// Those that have passed, of each packet of each sequence.
+pub(super) struct Exchanged {
+    pub(super) passed: Vec<Vec<Passed>>,
+    /// The packets after the pause took too long.
+    pub(super) is_late: bool,
+}
 
 /// The parts of packets that have arrived, each with whether it is the last one.
 type Arrived = HashMap<PacketName, Vec<(Range<usize>, bool)>>;
@@ -55,24 +62,21 @@ impl Paths {
         Paths { ends, id: 0 }
     }
 
-    /// Sends sequences. Returns what has passed, of each packet of each sequence. None: the packets
-    /// before the pause took too long.
-    pub(super) fn exchange(
-        &mut self,
-        sequences: &[Sequence],
-        pause: Option<Pause>,
-    ) -> Result<Option<Vec<Vec<Passed>>>> {
+    /// Sends sequences. Returns what has passed. None: the packets before the pause took too long.
+    pub(super) fn exchange(&mut self, sequences: &[Sequence], pause: Option<Pause>) -> Result<Option<Exchanged>> {
         let mut passed = vec![Vec::new(); sequences.len()];
         let rounds = sequences.iter().map(|sequence| sequence.steps.len()).max().unwrap_or(0);
-        let began = Instant::now();
+        // The time is the subject: timeouts may come in the pause only.
+        let mut began = Instant::now();
         for round in 0..rounds {
             if let Some(pause) = pause
                 && pause.after == round
             {
-                if began.elapsed() > pause.latest {
+                if began.elapsed() > pause.longest {
                     return Ok(None);
                 }
                 proc::pause(pause.time)?;
+                began = Instant::now();
             }
             for side in SIDES {
                 let is_sent =
@@ -97,7 +101,8 @@ impl Paths {
                 }
             }
         }
-        Ok(Some(passed))
+        let is_late = pause.is_some_and(|pause| began.elapsed() > pause.longest);
+        Ok(Some(Exchanged { passed, is_late }))
     }
 
     fn next(&mut self) -> u16 {

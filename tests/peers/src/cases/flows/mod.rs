@@ -33,6 +33,7 @@ pub(super) fn tests() -> Vec<Test> {
 
 /// Returns a seed that each run has anew.
 fn new_seed() -> Result<u64> {
+    // The time is the subject: it is another one in each run.
     Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs())
 }
 
