@@ -16,7 +16,10 @@ use serde_json::value::RawValue;
 use super::{Answer, Command, ErrorCode, LinkRequest, PortRequest, Request};
 
 /// The time after which a silent switch counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(5) };
+
+/// The time after which a switch that is silent about a long request counts as stuck.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The maximum length of an answer in bytes. Anything longer does not come from a switch.
 const MAX_ANSWER: u64 = 1 << 30;
@@ -40,8 +43,13 @@ pub enum RequestError {
         error: io::Error,
     },
     /// The switch did not answer in time.
-    #[error("the switch on {} did not answer within {} s", .0.display(), PATIENCE.as_secs())]
-    Timeout(PathBuf),
+    #[error("the switch on {} did not answer within {} s", path.display(), after.as_secs())]
+    Timeout {
+        /// The socket.
+        path: PathBuf,
+        /// The time for which the client waited.
+        after: Duration,
+    },
     /// The switch answered with an error.
     #[error("the switch on {} says: {message}", path.display())]
     Refused {
@@ -105,6 +113,24 @@ pub fn send(path: &Path, request: &Request) -> Result<String, RequestError> {
     Ok(exchange(path, request, None)?.0)
 }
 
+/// Sends a request that may take long, such as a reload, as [`send`] does. Calls `still` every 5 seconds
+/// until the answer comes, with the time so far.
+///
+/// # Errors
+/// No switch listens there, or the switch does not answer within 10 minutes.
+pub fn send_long(path: &Path, request: &Request, mut still: impl FnMut(Duration)) -> Result<String, RequestError> {
+    let mut waited = Duration::ZERO;
+    let mut waits_on = || {
+        waited += PATIENCE;
+        still(waited);
+        waited < LONG_PATIENCE
+    };
+    match exchange_by(path, request, None, &mut waits_on) {
+        Err(RequestError::Timeout { path, .. }) => Err(RequestError::Timeout { path, after: LONG_PATIENCE }),
+        done => Ok(done?.0),
+    }
+}
+
 /// Sends requests to the switch that listens at `path`, one after the other on one connection. Returns
 /// the answer to the last one. A refused request is the last one that is sent.
 ///
@@ -117,7 +143,7 @@ pub fn send_all(path: &Path, requests: impl IntoIterator<Item = Request>) -> Res
     for request in requests {
         let mut line = serde_json::to_string(&request).map_err(|error| failed(path, error.into()))?;
         line.push('\n');
-        let reply = write_and_read(&mut reader, line.as_bytes()).map_err(|error| failed(path, error))?;
+        let reply = write_and_read(&mut reader, line.as_bytes(), &mut || false).map_err(|error| failed(path, error))?;
         answer = parse_reply(path, &reply)?;
     }
     Ok(answer)
@@ -174,9 +200,13 @@ impl AsFd for AddedPort {
 pub(crate) fn failed(path: &Path, error: io::Error) -> RequestError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => RequestError::NotListening(path.to_owned()),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => RequestError::Timeout(path.to_owned()),
+        _ if is_timeout(&error) => RequestError::Timeout { path: path.to_owned(), after: PATIENCE },
         _ => RequestError::Io { path: path.to_owned(), error },
     }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Sends a request. Returns the answer and the connection, which may have more to read.
@@ -185,9 +215,30 @@ pub(crate) fn exchange(
     request: &impl Serialize,
     fd: Option<BorrowedFd<'_>>,
 ) -> Result<(String, BufReader<UnixStream>), RequestError> {
-    let line = serde_json::to_string(request).map_err(|error| failed(path, error.into()))?;
-    let (line, reader) = send_and_read(path, line, fd).map_err(|error| failed(path, error))?;
-    Ok((parse_reply(path, &line)?, reader))
+    exchange_by(path, request, fd, &mut || false)
+}
+
+/// Sends a request as [`exchange`] does. Asks `waits_on` after each 5 seconds of silence whether to wait
+/// on.
+fn exchange_by(
+    path: &Path,
+    request: &impl Serialize,
+    fd: Option<BorrowedFd<'_>>,
+    waits_on: &mut dyn FnMut() -> bool,
+) -> Result<(String, BufReader<UnixStream>), RequestError> {
+    let mut line = serde_json::to_string(request).map_err(|error| failed(path, error.into()))?;
+    line.push('\n');
+    let is_cut = |done: &io::Result<(String, _)>| match done {
+        Ok((answer, _)) => answer.is_empty(),
+        Err(error) => matches!(error.kind(), io::ErrorKind::ConnectionReset),
+    };
+    let mut done = send_and_read(path, &line, fd, waits_on);
+    // The switch has closed without a byte: it may have taken us for a client that stalls, or it stops.
+    if is_cut(&done) {
+        done = send_and_read(path, &line, fd, waits_on);
+    }
+    let (answer, reader) = done.map_err(|error| failed(path, error))?;
+    Ok((parse_reply(path, &answer)?, reader))
 }
 
 /// Returns the answer in a line of the switch.
@@ -215,20 +266,20 @@ fn parse_reply(path: &Path, line: &str) -> Result<String, RequestError> {
 
 fn send_and_read(
     path: &Path,
-    mut line: String,
+    line: &str,
     fd: Option<BorrowedFd<'_>>,
+    waits_on: &mut dyn FnMut() -> bool,
 ) -> io::Result<(String, BufReader<UnixStream>)> {
     let stream = connect(path)?;
-    line.push('\n');
-    let mut bytes = line.into_bytes();
+    let mut bytes = line.as_bytes();
     if let Some(fd) = fd {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd];
         control.push(SendAncillaryMessage::ScmRights(&fds));
         // The descriptor travels with the first bytes.
-        match sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
-            Ok(sent) => drop(bytes.drain(..sent)),
+        match sendmsg(&stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
             // The kernel sends no descriptors to a socket that changes nothing. The switch says so, in
             // its answer to a request without one.
             Err(Errno::PERM) => {}
@@ -236,7 +287,7 @@ fn send_and_read(
         }
     }
     let mut reader = BufReader::new(stream);
-    let answer = write_and_read(&mut reader, &bytes)?;
+    let answer = write_and_read(&mut reader, bytes, waits_on)?;
     Ok((answer, reader))
 }
 
@@ -247,18 +298,58 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Writes a request, and reads the line of its answer.
-fn write_and_read(reader: &mut BufReader<UnixStream>, request: &[u8]) -> io::Result<String> {
+/// Writes a request, and reads the line of its answer. The line is empty if the switch has closed.
+fn write_and_read(
+    reader: &mut BufReader<UnixStream>,
+    request: &[u8],
+    waits_on: &mut dyn FnMut() -> bool,
+) -> io::Result<String> {
     match reader.get_mut().write_all(request) {
         // A switch that serves no more clients says why, and closes.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         done => done?,
     }
-    let mut answer = String::new();
-    reader.by_ref().take(MAX_ANSWER).read_line(&mut answer)?;
-    Ok(answer)
+    let mut answer = Vec::new();
+    // An interrupted read keeps what has come.
+    while let Err(error) = reader.by_ref().take(MAX_ANSWER).read_until(b'\n', &mut answer) {
+        if !is_timeout(&error) || !waits_on() {
+            return Err(error);
+        }
+    }
+    String::from_utf8(answer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 pub(crate) fn invalid_answer(path: &Path, error: &serde_json::Error) -> RequestError {
     RequestError::InvalidAnswer { path: path.to_owned(), why: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::ReloadRequest;
+
+    #[test]
+    fn a_long_request_is_told_and_has_its_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (told, times) = channel();
+        let switch = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream);
+            reader.read_line(&mut String::new()).unwrap();
+            // The first half of the answer comes after two times of silence, the second one after two more.
+            for half in ["{\"ok\":", "{}}\n"] {
+                let _: [Duration; 2] = [times.recv().unwrap(), times.recv().unwrap()];
+                reader.get_mut().write_all(half.as_bytes()).unwrap();
+            }
+        });
+        let request = Request::Reload(ReloadRequest::default());
+        let answer = send_long(&path, &request, |waited| _ = told.send(waited)).unwrap();
+        assert_eq!(answer, "{}");
+        switch.join().unwrap();
+    }
 }

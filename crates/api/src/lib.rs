@@ -25,7 +25,7 @@ mod request;
 mod select;
 mod stream;
 
-pub use client::{AddedPort, RequestError, add_port, ask, request, send, send_all, set_link};
+pub use client::{AddedPort, RequestError, add_port, ask, request, send, send_all, send_long, set_link};
 pub use commands::*;
 pub use refusal::{ErrorCode, Refusal};
 pub use select::{SelectError, distance, nearest_first, select_ports};

@@ -145,7 +145,7 @@ fn is_same_file(named: &Path, running: &Path) -> bool {
 fn failure(error: RequestError) -> ApiFailure {
     match error {
         RequestError::NotListening(_) => ApiFailure::NotListening,
-        RequestError::Timeout(_) => ApiFailure::Timeout,
+        RequestError::Timeout { .. } => ApiFailure::Timeout,
         RequestError::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => ApiFailure::Denied,
         error => ApiFailure::Other(error.to_string()),
     }

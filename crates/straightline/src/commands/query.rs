@@ -19,7 +19,12 @@ pub(crate) struct Query {
 /// Asks the running switch and prints its answer.
 pub(crate) fn execute(query: &Query) -> anyhow::Result<()> {
     let Query { request, asking } = query;
-    let json = api::send(&asking.api, request)?;
+    let json = match request {
+        Request::Reload(_) => api::send_long(&asking.api, request, |waited| {
+            output::message("note", &format_args!("the switch is still at work after {} s", waited.as_secs()));
+        })?,
+        _ => api::send(&asking.api, request)?,
+    };
     let text = request.command().text().context("the command prints nothing")?;
     print(asking, &json, text)
 }

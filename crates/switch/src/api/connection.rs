@@ -74,7 +74,9 @@ impl Connection {
 
     /// Serves the client until it is done or the API stops.
     pub(super) fn run(mut self, shared: &Shared) {
-        while self.wait(shared) && self.step(shared, self.clock.now()) {}
+        // The thread may begin late.
+        self.deadline = self.clock.now() + PATIENCE;
+        while self.wait(shared) && self.step(shared) {}
         let Self { held, fd, port_socket, socket, answer, place, .. } = self;
         drop((held, answer));
         shared.closing(|| drop((fd, port_socket, socket)));
@@ -87,9 +89,6 @@ impl Connection {
         loop {
             let now = self.clock.now();
             let deadline = self.deadline();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                return false;
-            }
             let interest = if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT };
             let mut fds = vec![PollFd::new(shared.stop(), PollFlags::IN), PollFd::new(&self.socket, interest)];
             let mut until = deadline;
@@ -102,7 +101,9 @@ impl Connection {
                     Readiness::From(time) => until = until.into_iter().chain([time]).min(),
                 }
             }
+            // This thread may have been away since the deadline. So it looks first, and judges then.
             match self.clock.poll(&mut fds, until) {
+                Ok(0) if deadline.is_some_and(|deadline| deadline <= now) => return false,
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return fds[0].revents().is_empty(),
                 Err(error) => {
@@ -125,11 +126,11 @@ impl Connection {
     }
 
     /// Makes progress without waiting for the client. Returns false when the client is done.
-    fn step(&mut self, shared: &Shared, now: Instant) -> bool {
+    fn step(&mut self, shared: &Shared) -> bool {
         loop {
             let moved = match (self.output.is_empty(), &self.held) {
-                (false, _) => self.write(now),
-                (true, Held::Stream(_)) => return self.step_stream(shared, now),
+                (false, _) => self.write(),
+                (true, Held::Stream(_)) => return self.step_stream(shared),
                 (true, _) => self.read(shared),
             };
             match moved {
@@ -143,13 +144,13 @@ impl Connection {
     }
 
     /// Gives a client more of its stream: what there is now.
-    fn step_stream(&mut self, shared: &Shared, now: Instant) -> bool {
+    fn step_stream(&mut self, shared: &Shared) -> bool {
         if !self.closing {
             // The client sends nothing but the end of its interest.
             let mut buffer = [0; 64];
             match shared.closing(|| recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT)) {
                 // The client gets the rest: what the stream has now.
-                Ok((_, 0)) => self.close(now),
+                Ok((_, 0)) => self.close(),
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return false,
             }
@@ -158,14 +159,14 @@ impl Connection {
         self.written = 0;
         let has_more = stream.fill(&mut self.output);
         if !has_more || self.closing && self.output.is_empty() {
-            self.close(now);
+            self.close();
             self.held = Held::Nothing;
         }
         loop {
             if self.output.is_empty() {
                 return matches!(self.held, Held::Stream(_));
             }
-            match self.write(now) {
+            match self.write() {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return true,
                 Err(_) => return false,
@@ -174,8 +175,9 @@ impl Connection {
     }
 
     /// From now on the client reads the rest of its stream, with the time limits of an answer.
-    fn close(&mut self, now: Instant) {
+    fn close(&mut self) {
         if !self.closing {
+            let now = self.clock.now();
             self.closing = true;
             self.deadline = now + PATIENCE;
             self.end_of_write = now + MAX_WRITE_TIME;
@@ -246,9 +248,16 @@ impl Connection {
         let second = fd.as_ref().map(OwnedFd::try_clone).transpose();
         let second = second.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()));
         let done = second.and_then(|second| shared.answer(request, second, &self.held));
-        let Ok(Some(Reply { line, held })) = done else {
+        let Ok(Some(Reply { write_line, held })) = done else {
             shared.closing(|| drop(fd));
             return done.map(|_| None);
+        };
+        let line = match write_line() {
+            Ok(line) => line,
+            Err(refusal) => {
+                shared.closing(|| drop(fd));
+                return Err(refusal);
+            }
         };
         match held {
             Held::Nothing => shared.closing(|| drop(fd)),
@@ -276,10 +285,12 @@ impl Connection {
         self.end_of_write = now + MAX_WRITE_TIME;
     }
 
-    fn write(&mut self, now: Instant) -> rustix::io::Result<bool> {
+    fn write(&mut self) -> rustix::io::Result<bool> {
         // NOSIGNAL: a client that left must not end the process that embeds the switch.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         self.written += send(&self.socket, &self.output[self.written..], flags)?;
+        // The answer may have taken long, so the client's time begins now.
+        let now = self.clock.now();
         self.deadline = (now + PATIENCE).min(self.end_of_write);
         if self.written == self.output.len() {
             self.output = Vec::new();

@@ -308,8 +308,9 @@ pub(crate) struct RequestHandler {
 
 /// An answer.
 struct Reply {
-    /// The answer line, without its newline.
-    line: String,
+    /// Writes the answer line, without its newline. A large answer takes long, so nobody waits for it: the
+    /// handler is free by then.
+    write_line: Box<dyn FnOnce() -> Result<String, Refusal>>,
     /// The thing that the client has from now on.
     held: Held,
 }
@@ -445,19 +446,20 @@ impl RequestHandler {
     }
 
     /// Returns an answer without anything else.
-    fn good<T: Serialize>(&self, answer: T) -> Result<Reply, Refusal> {
+    fn good<T: Serialize + 'static>(&self, answer: T) -> Result<Reply, Refusal> {
         #[derive(Serialize)]
         struct Good<T> {
             ok: Timed<T>,
         }
         let ok = Timed { time: since_epoch(self.clock.time_of_day()), answer };
-        let line = serde_json::to_string(&Good { ok })
-            .map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
-        Ok(Reply { line, held: Held::Nothing })
+        let write_line = move || {
+            serde_json::to_string(&Good { ok }).map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))
+        };
+        Ok(Reply { write_line: Box::new(write_line), held: Held::Nothing })
     }
 
     /// Returns an answer with a stream, if this connection may have one.
-    fn begin_stream<T: Serialize>(
+    fn begin_stream<T: Serialize + 'static>(
         &self,
         held: &Held,
         begin: impl FnOnce() -> Result<(T, Box<dyn Stream>), Refusal>,

@@ -261,6 +261,14 @@ impl std::fmt::Debug for Shared {
 #[derive(Debug)]
 pub struct ApiHandle(Arc<Shared>);
 
+#[cfg(test)]
+impl ApiHandle {
+    /// Returns the state that the threads share.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.0
+    }
+}
+
 impl Drop for ApiHandle {
     fn drop(&mut self) {
         let shared = &self.0;

@@ -104,7 +104,7 @@ impl Api {
 fn answer(path: &Path) -> Ports {
     wait_until("the API answers", || match ask::<Ports>(path) {
         Ok(ports) => Ok(ports),
-        Err(late @ RequestError::Timeout(_)) => Err(late),
+        Err(late @ RequestError::Timeout { .. }) => Err(late),
         Err(error) => panic!("{error}"),
     })
 }
