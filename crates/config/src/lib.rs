@@ -39,6 +39,7 @@
 mod address;
 mod cross;
 mod diagnostic;
+mod file;
 mod init;
 mod key;
 mod keys;
@@ -52,8 +53,7 @@ mod unread;
 mod users;
 
 use std::collections::HashSet;
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
@@ -90,6 +90,7 @@ pub use sections::types::{
 pub use users::seal_names;
 
 use diagnostic::{Findings, Span};
+use file::{MOST_BYTES, ReadFile};
 use privileges::DeviceSite;
 use sections::section::Section;
 use sections::{firewall, group, kind, network, node, port, rate, section, switch, underlay};
@@ -205,12 +206,12 @@ impl Config {
         hint: impl Fn(&io::Error) -> &'static str,
     ) -> Result<Loaded, ConfigErrors> {
         let file = path.display().to_string();
-        let bytes = match read_file(path) {
-            Ok(bytes) if bytes.len() as u64 > MOST_BYTES => {
+        let ReadFile { bytes, writers } = match file::read(path) {
+            Ok(read) if read.bytes.len() as u64 > MOST_BYTES => {
                 let message = format!("it has more than {} MiB, so it is no configuration", MOST_BYTES >> 20);
                 return Err(ConfigErrors(vec![Diagnostic::of_file(&file, message)]));
             }
-            Ok(bytes) => bytes,
+            Ok(read) => read,
             Err(error) => {
                 let hint = if error.kind() == io::ErrorKind::NotFound {
                     "; `straightline init` writes a first one"
@@ -221,7 +222,17 @@ impl Config {
             }
         };
         match String::from_utf8(bytes) {
-            Ok(text) => Self::parse_with(&file, &text, &Machine::this(), kinds),
+            Ok(text) => {
+                let mut loaded = Self::parse_with(&file, &text, &Machine::this(), kinds)?;
+                if let Some(writers) = writers {
+                    let message = format!(
+                        "{writers} may write it, and so decide what the switch does as root; make root its owner, and \
+                         take the right to write from others (`chmod go-w`)"
+                    );
+                    loaded.warnings.insert(0, Diagnostic::of_file(&file, message));
+                }
+                Ok(loaded)
+            }
             Err(error) => {
                 let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -376,18 +387,8 @@ impl Draft {
     }
 }
 
-/// The most bytes of a file. The largest configurations, of thousands of ports, have less.
-const MOST_BYTES: u64 = 16 << 20;
-
 /// The most errors that are told about a file that is no TOML.
 const MOST_SYNTAX_ERRORS: usize = 10;
-
-/// Reads a file, and one byte more than it may have.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
 
 /// The names of the sections of a file.
 const SECTIONS: &[&str] =

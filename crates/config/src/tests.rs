@@ -1,6 +1,7 @@
 //! Tests with whole files: the values of good files, and the findings about others.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 

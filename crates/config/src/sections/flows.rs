@@ -8,10 +8,11 @@ use straightline_flow::{
     FlowCommand, FlowError, FlowMod, FlowTables, Meter, NoCount, Owner, PortTable, parse_line, parse_meter,
 };
 
+use crate::FlowsConfig;
 use crate::diagnostic::{Findings, Span};
+use crate::file::{self, MOST_BYTES, ReadFile};
 use crate::key::{Absent, Key, UNBOUNDED, Value};
 use crate::sections::section::Section;
-use crate::{FlowsConfig, MOST_BYTES, read_file};
 
 pub(crate) const FLOWS: Key = Key::new(
     "flows",
@@ -130,7 +131,7 @@ pub(crate) fn read_text(path: &Path, of: &str) -> Result<String, String> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err("it is no file".to_owned());
     }
-    let bytes = read_file(path).map_err(|error| {
+    let ReadFile { bytes, .. } = file::read(path).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::PermissionDenied => {
                 "; a running switch reads files in the folder of its configuration only: restart to apply"
