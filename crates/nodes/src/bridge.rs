@@ -21,7 +21,7 @@ pub use form::TagForm;
 pub(crate) use form::push;
 use loops::Loops;
 pub use member::{BridgePort, MacLimit, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
-use member::{Classified, Crowd, Reserved};
+use member::{Classified, Crowd, NestedTags, Reserved};
 use rules::Lane;
 pub(crate) use rules::Rules;
 pub use snooping::SnoopingTable;
@@ -29,7 +29,7 @@ use snooping::{EdgeSet, Snooper};
 use straightline_fdb::{Fdb, LearnOutcome, Station};
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, PacketVlan, Packets, PortIndex, Reason, StripError};
-use straightline_wire::VlanId;
+use straightline_wire::{EtherType, VlanId};
 pub use table::{BridgeRules, BridgeTable};
 
 use crate::SourceCheck;
@@ -269,6 +269,7 @@ impl Bridge {
         let mut unsent = Reason::NoReceiver;
         let mut is_sent = false;
         let vlan = packets.vlan(id).map(|vlan| vlan.id);
+        let ether_type = rules::type_of(packets.head(id));
         for receiver in rules.receivers(vlan) {
             if receiver.port == from || crowd == Crowd::Unknown && !receiver.takes_unknown {
                 continue;
@@ -283,6 +284,10 @@ impl Bridge {
             }
             if is_paused(receiver.port) {
                 unsent = Reason::Loop;
+                continue;
+            }
+            if !receiver.nested.allows(ether_type) {
+                unsent = Reason::NestedTag;
                 continue;
             }
             next.push(receiver.edge, id);
@@ -438,8 +443,11 @@ impl Bridge {
                             if pops { pop(packets, id) } else { Ok(()) }
                         }
                     };
+                    // Frames of a row may differ behind the tag that has gone.
+                    let begins = |packets: &Packets<'_>| fate.nested.allows(rules::type_of(packets.head(id)));
                     match changed {
-                        Ok(()) => next.push(edge, id),
+                        Ok(()) if fate.nested == NestedTags::Any || begins(packets) => next.push(edge, id),
+                        Ok(()) => packets.discard(id, Reason::NestedTag),
                         Err(reason) => packets.discard(id, reason),
                     }
                 }
@@ -462,7 +470,7 @@ impl Bridge {
     /// Decides on a frame, and on what becomes of its tag.
     #[inline]
     fn fate(&self, rules: &Rules, entry: &Entry<'_>, addresses: [u64; 2], port: PortIndex, now: u32) -> Fate {
-        let Entry { lane, vlan, has } = *entry;
+        let Entry { lane, vlan, has, ether_type } = *entry;
         let id = vlan.map_or(VlanId::DEFAULT, |vlan| vlan.id);
         let decision = self.decide_by(rules, lane, id, addresses, port, now);
         // A frame for one port gets its last form at once, so most frames between trunks stay as they
@@ -471,8 +479,15 @@ impl Bridge {
             Decision::Edge(edge) => rules.lane(self.ports[edge]),
             Decision::Flood(_) | Decision::Drop(_) => None,
         };
+        let mut nested = to.map_or(NestedTags::Any, |to| to.nested(vlan));
+        if has.is_none() && nested != NestedTags::Any {
+            if !nested.allows(ether_type) {
+                return Fate::drop(Reason::NestedTag);
+            }
+            nested = NestedTags::Any;
+        }
         if to.is_some_and(|to| to.takes_fact) {
-            return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() } };
+            return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() }, nested };
         }
         let gets = vlan.and_then(|vlan| to?.form?.tag(vlan));
         let change = match (has, gets) {
@@ -482,7 +497,7 @@ impl Bridge {
             (Some(_), None) => TagChange::Pop,
             (None, Some(gets)) => TagChange::Push(gets),
         };
-        Fate { decision, vlan, change }
+        Fate { decision, vlan, change, nested }
     }
 }
 
@@ -529,6 +544,8 @@ struct Entry<'r> {
     vlan: Option<PacketVlan>,
     /// The tag that goes.
     has: Option<[u8; 4]>,
+    /// The type with which the frames have come: that of the tag, if they have one.
+    ether_type: EtherType,
 }
 
 impl<'r> Entry<'r> {
@@ -550,7 +567,8 @@ impl<'r> Entry<'r> {
             rules.classify(port, lane, tag, network)?
         };
         let has = classified.filter(|found| found.pops).map(|_| tag.to_be_bytes());
-        Ok(Entry { lane, vlan: classified.map(|found| found.vlan), has })
+        let vlan = classified.map(|found| found.vlan);
+        Ok(Entry { lane, vlan, has, ether_type: rules::type_of(head) })
     }
 }
 
@@ -561,11 +579,13 @@ struct Fate {
     /// The VLAN of the frame, if the bridge has some.
     vlan: Option<PacketVlan>,
     change: TagChange,
+    /// The tags with which each frame may begin as it leaves, without its tag. `Any` if this is decided.
+    nested: NestedTags,
 }
 
 impl Fate {
     fn drop(reason: Reason) -> Self {
-        Fate { decision: Decision::Drop(reason), vlan: None, change: TagChange::None }
+        Fate { decision: Decision::Drop(reason), vlan: None, change: TagChange::None, nested: NestedTags::Any }
     }
 }
 

@@ -64,6 +64,10 @@ reasons! {
     VlanNotAllowed = "vlan-not-allowed",
         "Compare `vlan`, `trunk` and `native-vlan` of the port, and `vnis` and `inner-tags` of a tunnel, with the tags \
          that its guest or switch sends.";
+    /// The packet would leave without a tag of its VLAN, and begins with a tag from inside, which would
+    /// lead it into another VLAN.
+    NestedTag = "nested-tag", "If these are the tags of a customer, make the port `qinq`, or set `native = \"tagged\"` \
+        of the trunk.";
     /// Both ports are `isolated`.
     Isolated = "isolated", "Nothing needs to be done, unless both ports shall reach each other: remove one `isolated`.";
     /// No other port of the bridge takes the packet: no other port is in its VLAN, for example.
@@ -196,6 +200,7 @@ impl Reason {
             | Reason::Spoofed
             | Reason::LinkLocal
             | Reason::VlanNotAllowed
+            | Reason::NestedTag
             | Reason::Isolated
             | Reason::NoReceiver
             | Reason::MacLimit

@@ -116,6 +116,12 @@ impl EtherType {
     pub fn is_vlan(self) -> bool {
         self == Self::VLAN || self == Self::SERVICE_VLAN
     }
+
+    /// Returns whether some receiver takes it for a VLAN tag.
+    #[must_use]
+    pub fn may_be_vlan(self) -> bool {
+        self.is_vlan() || self == Self::QINQ1
+    }
 }
 
 /// View of a header. Bytes behind the header are ignored.

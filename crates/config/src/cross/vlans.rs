@@ -1,5 +1,6 @@
 //! The rules of ports in bridges: only bridges heed them, and VLANs of a bridge fit together.
 
+use straightline_nodes::{PortVlans, VlanRole};
 use straightline_wire::VlanId;
 
 use super::network_of;
@@ -40,6 +41,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
         if !has_vlans {
             continue;
         }
+        ports.iter().for_each(|port| check_native(draft, port, &ports, report));
         let others: Vec<_> = ports.iter().filter(|port| port.rules.vlans.is_none()).collect();
         if let Some(first) = others.first()
             && let Some((_, spans)) = draft.ports.iter().find(|(port, _)| port.name == first.name)
@@ -60,6 +62,25 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
             report.warn(&spans.name, message);
         }
     }
+}
+
+/// Warns of an access port in the native VLAN of a trunk. A tag that its guest puts into a frame would be
+/// the first one that the next switch sees.
+fn check_native(draft: &Draft, trunk: &PortConfig, ports: &[&PortConfig], report: &mut Findings<'_>) {
+    let Some(PortVlans { role: VlanRole::Trunk { native: Some(native), .. }, .. }) = &trunk.rules.vlans else { return };
+    let is_access = |port: &PortConfig| {
+        let is_trunk_or_customer =
+            port.rules.vlans.as_ref().is_some_and(|vlans| !matches!(vlans.role, VlanRole::Access(_)));
+        !is_trunk_or_customer && untagged(port) == Some(native.id)
+    };
+    let Some(access) = ports.iter().find(|port| is_access(port)).filter(|_| !native.is_tagged) else { return };
+    let Some((_, spans)) = draft.ports.iter().find(|(port, _)| port.name == trunk.name) else { return };
+    let message = format!(
+        "native-vlan of port {:?}: access port {:?} is in VLAN {} as well, whose frames leave without a tag, and drop as \
+         nested-tag if they have one inside; write native = \"tagged\" if the next switch takes these frames with a tag",
+        trunk.name, access.name, native.id
+    );
+    report.warn(spans.native_vlan.as_ref().unwrap_or(&spans.name), message);
 }
 
 /// Checks that keys which only a bridge heeds belong to ports of bridges.

@@ -46,6 +46,14 @@ pub(crate) const KEYS: &[Key] = &[
         "\"tagged\"",
     ),
     Key::new(
+        "nested-tags",
+        Value::Boolean,
+        Absent::Value("false"),
+        "`true`: frames that leave without a tag, in the native VLAN, may begin with one of the other kind than `tag`. \
+         The next switch must not take it for a VLAN. Otherwise they drop as `nested-tag`. Needs `native-vlan`.",
+        "true",
+    ),
+    Key::new(
         "qinq",
         Value::integer(1, MOST_VLAN as i64),
         Absent::Text("none"),
@@ -169,6 +177,7 @@ fn read_vlans(section: &Section<'_>, networks: Option<VlanRole>, report: &mut Fi
     let trunk = read_trunk(section, report);
     let tags = [("untagged", false), ("tagged", true)];
     let is_tagged = section.choice("native", &tags, report).is_some_and(Spanned::into_inner);
+    let has_nested_tags = section.boolean("nested-tags", report).is_some_and(Spanned::into_inner);
     let tpids = [("802.1Q", EtherType::VLAN), ("802.1ad", EtherType::SERVICE_VLAN)];
     let tpid = section.choice("tag", &tpids, report).map_or(EtherType::VLAN, Spanned::into_inner);
     let priority = section.integer("priority", 0..=7, report).map_or(0, Spanned::into_inner);
@@ -188,6 +197,15 @@ fn read_vlans(section: &Section<'_>, networks: Option<VlanRole>, report: &mut Fi
     }
     needs(section, "native-vlan", &["trunk"], report);
     needs(section, "native", &["native-vlan"], report);
+    needs(section, "nested-tags", &["native-vlan"], report);
+    if is_tagged
+        && has_nested_tags
+        && let Some(value) = section.get("nested-tags")
+    {
+        let message =
+            format!("nested-tags in {} has no effect with native = \"tagged\"; remove one of them", section.title());
+        report.error(&value.span(), message);
+    }
     needs(section, "tag", &["trunk"], report);
     needs(section, "priority", &["vlan", "qinq", "native-vlan", "vnis"], report);
 
@@ -195,7 +213,7 @@ fn read_vlans(section: &Section<'_>, networks: Option<VlanRole>, report: &mut Fi
         (Some(id), ..) => VlanRole::Access(id),
         (_, Some(id), ..) => VlanRole::Customer(id),
         (_, _, Some(mut vlans), _) => {
-            let native = native.map(|id| NativeVlan { id, is_tagged });
+            let native = native.map(|id| NativeVlan { id, is_tagged, has_nested_tags });
             vlans.extend(native.map(|native| native.id));
             VlanRole::Trunk { tpid, vlans: Box::new(vlans), native }
         }

@@ -472,6 +472,12 @@ fn vlans_and_other_rules_of_bridge_ports() {
     wrong("trunk = [10, \"5-15\"]", 4, &["VLAN 10 is named twice"]);
     wrong("vlan = 2\nnative-vlan = 1", 5, &["native-vlan in port \"p\" needs trunk"]);
     wrong("trunk = [2]\nnative = \"tagged\"", 5, &["native in port \"p\" needs native-vlan"]);
+    wrong("trunk = [2]\nnested-tags = true", 5, &["nested-tags in port \"p\" needs native-vlan"]);
+    wrong(
+        "trunk = [2]\nnative-vlan = 1\nnative = \"tagged\"\nnested-tags = true",
+        7,
+        &["nested-tags in port \"p\" has no effect with native = \"tagged\"; remove one of them"],
+    );
     wrong("vlan = 2\ntag = \"802.1ad\"", 5, &["tag in port \"p\" needs trunk"]);
     wrong("trunk = [2]\npriority = 3", 5, &["priority in port \"p\" needs vlan, qinq, native-vlan"]);
     wrong("dscp = 64", 4, &["dscp 64 in port \"p\": out of range; it must be 0 to 63"]);
@@ -530,6 +536,31 @@ fn ports_that_fall_into_the_default_vlan_are_worth_a_warning() {
         warnings[0].starts_with("f.toml:1: bridge \"lan\" has VLANs, so its port \"p\" without vlan"),
         "{warnings:?}"
     );
+}
+
+#[test]
+fn an_access_vlan_that_is_native_on_a_trunk_is_worth_a_warning() {
+    let fixture = Fixture::new();
+    let warnings = |p: &str, q: &str| -> Vec<String> {
+        let text =
+            format!("{}{p}\n{}{q}\n[bridge.lan]\nports = [\"p\", \"q\"]\n", fixture.port("p"), fixture.port("q"));
+        let warnings = good(&text).warnings;
+        warnings.iter().map(|warning| warning.to_string().lines().next().unwrap_or("").to_owned()).collect()
+    };
+    let found = warnings("trunk = [10]\nnative-vlan = 5", "vlan = 5");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("f.toml:5: native-vlan of port \"p\": access port \"q\" is in VLAN 5"), "{found:?}");
+    assert!(found[0].contains("write native = \"tagged\""), "{found:?}");
+    let default = warnings("trunk = [10]\nnative-vlan = 1", "");
+    assert!(default.iter().any(|warning| warning.contains("access port \"q\" is in VLAN 1")), "{default:?}");
+    for (p, q) in [
+        ("trunk = [10]\nnative-vlan = 5\nnative = \"tagged\"", "vlan = 5"),
+        ("trunk = [10]\nnative-vlan = 5", "vlan = 10"),
+        ("trunk = [10]\nnative-vlan = 5", "qinq = 5"),
+        ("trunk = [10]\nnative-vlan = 5\nnested-tags = true", "trunk = [5]"),
+    ] {
+        assert_eq!(warnings(p, q), [""; 0], "{p} {q}");
+    }
 }
 
 #[test]

@@ -167,6 +167,33 @@ pub struct NativeVlan {
     pub id: VlanId,
     /// Its frames go out with a tag.
     pub is_tagged: bool,
+    /// Its frames may begin with a tag of the other kind as they go out without one of the trunk's.
+    pub has_nested_tags: bool,
+}
+
+/// The tags with which frames may begin that leave a port without a tag of their VLAN. A receiver would
+/// take such a tag for the VLAN of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum NestedTags {
+    /// None.
+    Refused,
+    /// Those of this kind.
+    Only(EtherType),
+    /// All: the receiver does not look for a VLAN of this bridge there.
+    Any,
+}
+
+impl NestedTags {
+    /// Returns whether a frame may leave whose type is this one.
+    #[inline]
+    pub(super) fn allows(self, ether_type: EtherType) -> bool {
+        !ether_type.may_be_vlan()
+            || match self {
+                NestedTags::Any => true,
+                NestedTags::Only(kind) => ether_type == kind,
+                NestedTags::Refused => false,
+            }
+    }
 }
 
 /// The VLAN of a received frame.
@@ -222,6 +249,19 @@ impl PortVlans {
                 let untagged = native.filter(|native| !native.is_tagged).map(|native| native.id);
                 Some(TagForm::new(*tpid, untagged))
             }
+        }
+    }
+
+    /// Returns the tags with which frames may begin that leave by the port without a tag of their VLAN.
+    /// The network of a tunnel stands for that tag.
+    pub(super) fn nested_tags(&self) -> NestedTags {
+        match &self.role {
+            VlanRole::Customer(_) | VlanRole::Networks { .. } => NestedTags::Any,
+            VlanRole::Trunk { tpid, native: Some(NativeVlan { has_nested_tags: true, .. }), .. } => {
+                let is_service = *tpid == EtherType::SERVICE_VLAN;
+                NestedTags::Only(if is_service { EtherType::VLAN } else { EtherType::SERVICE_VLAN })
+            }
+            VlanRole::Access(_) | VlanRole::Trunk { .. } => NestedTags::Refused,
         }
     }
 

@@ -7,7 +7,7 @@ use straightline_packet::{PacketVlan, PortIndex, Reason};
 use straightline_wire::{EtherType, VlanId, ethernet, vlan};
 
 use super::form::TagForm;
-use super::member::{BridgePort, Classified, Crowd, PortRules, PortVlans, Reserved, StormLimits};
+use super::member::{BridgePort, Classified, Crowd, NestedTags, PortRules, PortVlans, Reserved, StormLimits};
 
 /// Bytes of the shortest frame that has a whole tag.
 pub(super) const TAGGED: usize = ethernet::LEN + vlan::LEN;
@@ -55,9 +55,18 @@ pub(super) struct Lane {
     pub(super) reserved: Reserved,
     /// The form in which frames leave by the port.
     pub(super) form: Option<TagForm>,
+    /// The tags with which frames may begin that leave by the port without one of their VLAN.
+    nested: NestedTags,
 }
 
 impl Lane {
+    /// Returns the tags with which frames of a VLAN may begin as they leave by the port.
+    #[inline]
+    pub(super) fn nested(&self, vlan: Option<PacketVlan>) -> NestedTags {
+        let has_tag = vlan.zip(self.form).is_some_and(|(vlan, form)| form.tag(vlan).is_some());
+        if has_tag { NestedTags::Any } else { self.nested }
+    }
+
     fn of(rules: Option<&PortRules>) -> Self {
         let Some(rules) = rules else {
             return Lane {
@@ -69,6 +78,7 @@ impl Lane {
                 isolated: false,
                 reserved: Reserved::ALL,
                 form: None,
+                nested: NestedTags::Refused,
             };
         };
         let untagged = match &rules.vlans {
@@ -85,6 +95,8 @@ impl Lane {
             isolated: rules.isolated,
             reserved: Reserved::of(rules),
             form: rules.vlans.as_ref().and_then(PortVlans::form),
+            // Without VLANs, a tag is a part of the packet.
+            nested: rules.vlans.as_ref().map_or(NestedTags::Any, PortVlans::nested_tags),
         }
     }
 }
@@ -97,6 +109,8 @@ pub(super) struct Receiver {
     pub(super) isolated: bool,
     /// It gets frames for unicast addresses that nobody knows.
     pub(super) takes_unknown: bool,
+    /// The tags with which frames of the VLAN may begin as they leave.
+    pub(super) nested: NestedTags,
 }
 
 impl Rules {
@@ -127,25 +141,23 @@ impl Rules {
         let has_networks = lanes.iter().any(|lane| lane.has_networks);
         let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms, has_networks };
         let mut known = HashMap::new();
-        let takes = |port: &BridgePort, vid: u16| match (&port.rules.vlans, VlanId::new(vid)) {
-            (Some(vlans), Some(id)) => vlans.contains(id),
-            (vlans, _) => vlans.is_none(),
-        };
         for vid in 0..=VlanId::MAX.get() {
             // Most VLANs have the same ports as the one before.
             if let Some(before) = vid.checked_sub(1)
-                && ports.iter().all(|port| takes(port, vid) == takes(port, before))
+                && ports.iter().all(|port| rules.takes(port, vid) == rules.takes(port, before))
             {
                 rules.floods[usize::from(vid)] = rules.floods[usize::from(before)];
                 continue;
             }
-            let receivers =
-                ports.iter().enumerate().filter(|(_, port)| takes(port, vid)).map(|(edge, port)| Receiver {
+            let receivers = ports.iter().enumerate().filter_map(|(edge, port)| {
+                Some(Receiver {
                     edge,
                     port: port.index,
                     isolated: port.rules.isolated,
                     takes_unknown: port.rules.takes_unknown,
-                });
+                    nested: rules.takes(port, vid)?,
+                })
+            });
             let receivers: Vec<_> = receivers.collect();
             let list = *known.entry(receivers).or_insert_with_key(|receivers| {
                 rules.lists.push(receivers.clone());
@@ -155,6 +167,18 @@ impl Rules {
             rules.floods[usize::from(vid)] = u16::try_from(list).unwrap_or(0);
         }
         Some(rules)
+    }
+
+    /// Returns whether frames with this VID, 0 in a bridge without VLANs, are flooded to a port, and the
+    /// tags with which they may begin there.
+    fn takes(&self, port: &BridgePort, vid: u16) -> Option<NestedTags> {
+        let id = VlanId::new(vid);
+        let takes = match (&port.rules.vlans, id) {
+            (Some(vlans), Some(id)) => vlans.contains(id),
+            (vlans, _) => vlans.is_none(),
+        };
+        let vlan = id.map(|id| PacketVlan { id, pcp: 0, dei: false });
+        self.lane(port.index).filter(|_| takes).map(|lane| lane.nested(vlan))
     }
 
     /// Returns what most frames of a port need; `None` for a port of others.
@@ -194,6 +218,16 @@ impl Rules {
             Some(vlans) if !vlan.is_some_and(|vlan| vlans.contains(vlan)) => Err(Reason::VlanNotAllowed),
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether a frame with this head, without a tag of its VLAN, may leave by a port. See
+    /// [`Self::may_leave`] for the VLAN itself.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(crate) fn may_begin(&self, to: PortIndex, vlan: Option<PacketVlan>, head: &[u8]) -> Result<(), Reason> {
+        let nested = self.lane(to).map_or(NestedTags::Refused, |lane| lane.nested(vlan));
+        if nested.allows(type_of(head)) { Ok(()) } else { Err(Reason::NestedTag) }
     }
 
     /// Returns the VLAN of a frame that has come in, and whether it has a tag that must go.
@@ -258,6 +292,13 @@ pub(super) fn tag_of(head: &[u8]) -> Result<u32, Reason> {
         return Ok(0);
     }
     if head.len() < TAGGED { Err(Reason::Runt) } else { Ok(word) }
+}
+
+/// Returns the type that a frame begins with; 0 if it has none.
+#[inline]
+pub(super) fn type_of(head: &[u8]) -> EtherType {
+    let bytes = head.get(12..14).and_then(|bytes| bytes.first_chunk());
+    EtherType(bytes.map_or(0, |bytes| u16::from_be_bytes(*bytes)))
 }
 
 #[inline]

@@ -291,7 +291,9 @@ impl Ways {
     #[inline]
     fn may_leave(&self, packets: &Packets<'_>, id: PacketId, port: PortIndex) -> Result<(), Reason> {
         let Some(rules) = &self.rules else { return Ok(()) };
-        rules.may_leave(packets.port(id), port, packets.vlan(id).map(|vlan| vlan.id))
+        let vlan = packets.vlan(id);
+        rules.may_leave(packets.port(id), port, vlan.map(|vlan| vlan.id))?;
+        rules.may_begin(port, vlan, packets.head(id))
     }
 }
 

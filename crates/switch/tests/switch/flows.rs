@@ -165,6 +165,24 @@ fn outputs_heed_the_vlans_of_their_ports() {
 }
 
 #[test]
+fn outputs_to_access_ports_have_no_tag_inside() {
+    let rig = with_vlans(&[
+        "in_port=p2,dl_src=02:00:00:00:00:01,actions=output:p0,output:p1",
+        "in_port=p2,dl_src=02:00:00:00:00:02,actions=flood",
+        "in_port=p2,dl_src=02:00:00:00:00:03,actions=normal",
+        "in_port=p2,dl_src=02:00:00:00:00:04,actions=mod_vlan_vid:20,strip_vlan,output:p1",
+    ]);
+    let mut guests = guests(&rig);
+    for n in 1..=4 {
+        let nested = tagged(&frame(BROADCAST, mac(n), 100, 1), 20);
+        expect(&rig, &mut guests, 2, &tagged(&nested, 10), &[]);
+        // The first output is refused for the tag, and the second for the VLAN.
+        let reason = if n <= 2 { "vlan-not-allowed" } else { "nested-tag" };
+        rig.wait_drops(2, reason, if n <= 2 { n.into() } else { u64::from(n) - 2 });
+    }
+}
+
+#[test]
 fn outputs_heed_isolation() {
     let rig = rig(PORTS, |config| {
         config.bridges.push(bridge(PORTS));

@@ -16,7 +16,7 @@ fn id(vid: u16) -> VlanId {
 }
 
 fn trunk(vids: &[u16], native: Option<u16>) -> PortVlans {
-    let native = native.map(|vid| NativeVlan { id: id(vid), is_tagged: false });
+    let native = native.map(|vid| NativeVlan { id: id(vid), is_tagged: false, has_nested_tags: false });
     let vlans = vids.iter().map(|&vid| id(vid)).chain(native.map(|native| native.id)).collect();
     PortVlans { role: VlanRole::Trunk { tpid: EtherType::VLAN, vlans: Box::new(vlans), native }, priority: 0 }
 }
@@ -106,6 +106,29 @@ fn what_a_port_may_not_send_drops_with_its_reason() {
     );
 }
 
+/// A tag inside of a frame does not lead into the VLAN of others: `p3` would send it as its first tag.
+#[test]
+fn a_tag_inside_is_not_the_first_one_of_a_frame_that_leaves() {
+    let rig = rig(PORTS, configure);
+    let mut guests = guests(&rig, 0);
+    send(&mut guests[1], &frame(BROADCAST, mac(1), 100, 1));
+    take(&mut guests[2], 1);
+    take(&mut guests[3], 1);
+    send(&mut guests[3], &frame(BROADCAST, mac(3), 100, 1));
+    take(&mut guests[1], 1);
+    take(&mut guests[2], 1);
+    for (count, station) in [(1, mac(1)), (2, mac(3))] {
+        let nested = tagged(&frame(station, mac(2), 100, 2), 10);
+        expect(&rig, &mut guests, 2, &tagged(&nested, 20), &[]);
+        rig.wait_drops(2, "nested-tag", count);
+    }
+    let nested = tagged(&frame(BROADCAST, mac(2), 100, 3), 10);
+    expect(&rig, &mut guests, 2, &tagged(&nested, 20), &[]);
+    rig.wait_drops(2, "nested-tag", 3);
+    // With a tag of its VLAN it passes.
+    expect(&rig, &mut guests, 2, &tagged(&nested, 10), &[(3, tagged(&nested, 10))]);
+}
+
 #[test]
 fn frames_of_the_full_mtu_pass_with_two_tags() {
     let rig = rig(PORTS, |config| {
@@ -116,8 +139,8 @@ fn frames_of_the_full_mtu_pass_with_two_tags() {
     let plain = frame(BROADCAST, mac(1), 1514, 1);
     let inner = tagged(&plain, 7);
     let both = tagged(&inner, 10);
-    // The customer's tag travels inside. The access port gets it, too.
-    expect(&rig, &mut guests, 1, &inner, &[(0, inner.clone()), (2, both.clone()), (3, both.clone())]);
+    // The customer's tag travels inside. The access port does not get it.
+    expect(&rig, &mut guests, 1, &inner, &[(2, both.clone()), (3, both.clone())]);
     let answer = frame(mac(1), mac(2), 1514, 2);
     expect(&rig, &mut guests, 2, &tagged(&tagged(&answer, 7), 10), &[(1, tagged(&answer, 7))]);
     // One byte more than the MTU.

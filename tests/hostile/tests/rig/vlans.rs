@@ -1,7 +1,7 @@
 //! Guests that send tags which their ports do not allow, that flood, and that fill the bridge's table.
 
 use hostile::scene::measure_gap;
-use straightline_config::{Config, MacLimit, PortConfig, PortRules, PortVlans, StormLimits, VlanRole};
+use straightline_config::{Config, MacLimit, NativeVlan, PortConfig, PortRules, PortVlans, StormLimits, VlanRole};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_testing::{
     BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, rig, send, take, wait_until,
@@ -27,6 +27,13 @@ fn set(port: &mut PortConfig, vlans: PortVlans) {
     port.rules = PortRules { vlans: Some(vlans), ..PortRules::default() };
 }
 
+/// A trunk to the next switch, whose frames of VLAN 10 have no tag. That switch has VLAN 20 as well.
+fn native() -> PortVlans {
+    let native = Some(NativeVlan { id: id(10), is_tagged: false, has_nested_tags: false });
+    let vlans: VlanSet = [10, 30].map(id).into_iter().collect();
+    PortVlans { role: VlanRole::Trunk { tpid: EtherType::VLAN, vlans: Box::new(vlans), native }, priority: 0 }
+}
+
 /// All VLANs but that of the victims.
 fn trunk() -> PortVlans {
     let vlans: VlanSet = (1..4095).filter(|vid| *vid != 20).map(id).collect();
@@ -36,11 +43,16 @@ fn trunk() -> PortVlans {
 
 impl Lan {
     fn new(attacker: PortVlans, change: impl FnOnce(&mut PortConfig)) -> Lan {
+        Lan::beside(PortVlans::access(id(10)), attacker, change)
+    }
+
+    /// With a bystander in these VLANs.
+    fn beside(bystander: PortVlans, attacker: PortVlans, change: impl FnOnce(&mut PortConfig)) -> Lan {
         let mut kept = Config::default();
         let rig = rig(4, |config| {
             set(&mut config.ports[0], attacker);
             change(&mut config.ports[0]);
-            set(&mut config.ports[1], PortVlans::access(id(10)));
+            set(&mut config.ports[1], bystander);
             set(&mut config.ports[2], PortVlans::access(id(20)));
             set(&mut config.ports[3], PortVlans::access(id(20)));
             config.bridges.push(bridge(4));
@@ -99,15 +111,51 @@ fn tags_at_an_access_port() {
     ];
     let sent = lan.send_all(tags.iter().map(|tags| tagged(&plain, tags)));
     lan.rig.wait_drops(0, "vlan-not-allowed", sent);
-    // A priority tag goes. The one behind it is a part of the packet: it leads nowhere.
-    let behind = tagged(&plain, &[tag(20)]);
+    // A priority tag goes. The one behind it would be the first one of a frame that leaves.
     send(&mut lan.attacker, &tagged(&plain, &[tag(0), tag(20)]));
-    assert_eq!(take(&mut lan.bystander, 1)[0].1, behind);
+    lan.rig.wait_drops(0, "nested-tag", 1);
     let cut = (14..18).map(|len| tagged(&plain, &[tag(20)])[..len].to_vec());
     let sent = lan.send_all(cut);
     lan.rig.wait_drops(0, "runt", sent);
     lan.victims.go_on();
     lan.end();
+}
+
+/// No tag inside leads into the VLAN of others on the next switch, where it would be the first one. The
+/// attacker has an access port, a port for customers, or a trunk.
+#[test]
+fn tags_that_hop_by_a_native_vlan() {
+    let customer = PortVlans { role: VlanRole::Customer(id(10)), priority: 0 };
+    let service = [0x88, 0xa8, 0, 20];
+    let ways: [(PortVlans, &[[u8; 4]], &str); 3] = [
+        (PortVlans::access(id(10)), &[tag(0)], "nested-tag"),
+        (customer, &[], "nested-tag"),
+        (trunk(), &[tag(10)], "nested-tag"),
+    ];
+    for (attacker, outer, reason) in ways {
+        let mut lan = Lan::beside(native(), attacker, |_| ());
+        let source = mac(9);
+        let station = mac(8);
+        send(&mut lan.bystander, &frame(BROADCAST, station, 60, 1));
+        take(&mut lan.attacker, 1);
+        let inner: [&[[u8; 4]]; 4] = [&[tag(20)], &[service], &[tag(20), tag(20)], &[tag(0), tag(20)]];
+        for (n, inner) in (1..).zip(inner) {
+            let tags = [outer, inner].concat();
+            for to in [BROADCAST, station] {
+                send(&mut lan.attacker, &tagged(&frame(to, source, 100, 1), &tags));
+            }
+            wait_until("they are dropped or arrive", || {
+                lan.rig.drops(0, reason) == 2 * n || !arrived(&mut lan.bystander).is_empty()
+            });
+            assert_eq!(lan.rig.drops(0, reason), 2 * n, "{inner:x?} behind {outer:x?}");
+        }
+        // A frame without a tag inside passes, and none has come before.
+        let plain = frame(station, source, 100, 2);
+        send(&mut lan.attacker, &tagged(&plain, if outer == [tag(10)] { outer } else { &[] }));
+        assert_eq!(take(&mut lan.bystander, 1)[0].1, plain);
+        lan.victims.go_on();
+        lan.end();
+    }
 }
 
 /// A trunk does not lead into VLANs that it does not have, whatever stands behind its tag.
@@ -120,7 +168,7 @@ fn tags_at_a_trunk() {
     let sent = lan.send_all(tags.iter().map(|tags| tagged(&plain, tags)));
     lan.rig.wait_drops(0, "vlan-not-allowed", sent);
     send(&mut lan.attacker, &tagged(&plain, &[tag(10), tag(20), tag(20)]));
-    assert_eq!(take(&mut lan.bystander, 1)[0].1, tagged(&plain, &[tag(20), tag(20)]));
+    lan.rig.wait_drops(0, "nested-tag", 1);
     // A VLAN that nobody else has.
     send(&mut lan.attacker, &tagged(&plain, &[tag(77)]));
     lan.rig.wait_drops(0, "no-receiver", 1);

@@ -17,7 +17,7 @@ pub(super) fn access(vid: u16) -> PortVlans {
 }
 
 pub(super) fn trunk(tpid: EtherType, vids: &[u16], native: Option<(u16, bool)>) -> PortVlans {
-    let native = native.map(|(vid, is_tagged)| NativeVlan { id: id(vid), is_tagged });
+    let native = native.map(|(vid, is_tagged)| NativeVlan { id: id(vid), is_tagged, has_nested_tags: false });
     let all = vids.iter().map(|&vid| id(vid)).chain(native.map(|native| native.id));
     let vlans = Box::new(all.collect::<VlanSet>());
     PortVlans { role: VlanRole::Trunk { tpid, vlans, native }, priority: 3 }
@@ -145,11 +145,35 @@ pub(super) fn model(
         return Vec::new();
     }
     let is_group = to[0] & 1 != 0;
-    let may = |port: usize| port != from && !(ports[from].rules.isolated && ports[port].rules.isolated);
+    let may = |port: usize| {
+        port != from && !(ports[from].rules.isolated && ports[port].rules.isolated) && may_begin(&ports[port], inside)
+    };
     if let Some(&known) = stations.get(&(*vid, to)).filter(|_| !is_group) {
         return [known].into_iter().filter(|&port| may(port)).collect();
     }
     let is_in = |port: &usize| ports[*port].rules.vlans.as_ref().is_some_and(|vlans| vlans.contains(id(*vid)));
     let takes = |port: &usize| is_group || ports[*port].rules.takes_unknown;
     (0..ports.len()).filter(|&port| may(port)).filter(is_in).filter(takes).collect()
+}
+
+/// Returns whether a frame may leave by a port with the type that it has inside.
+fn may_begin(port: &BridgePort, (vid, _, bytes): &Inside) -> bool {
+    let tpid = word(bytes, 12);
+    if ![0x8100, 0x88a8, 0x9100].contains(&tpid) {
+        return true;
+    }
+    match &port.rules.vlans.as_ref().expect("all have VLANs").role {
+        VlanRole::Customer(_) | VlanRole::Networks { .. } => true,
+        VlanRole::Access(_) => false,
+        VlanRole::Trunk { native: Some(native), .. } if native.id.get() == *vid && !native.is_tagged => {
+            native.has_nested_tags && tpid != 0x9100 && !is_of(port, tpid)
+        }
+        VlanRole::Trunk { .. } => true,
+    }
+}
+
+/// Returns whether a trunk has tags of this kind.
+fn is_of(trunk: &BridgePort, kind: u16) -> bool {
+    let role = trunk.rules.vlans.as_ref().map(|vlans| &vlans.role);
+    matches!(role, Some(VlanRole::Trunk { tpid, .. }) if tpid.0 == kind)
 }

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use straightline_wire::VlanSet;
 
-use super::model::{access, enter, id, leave, model, of};
+use super::model::{access, enter, id, leave, model, of, trunk};
 use super::*;
 
 /// A tunnel with a network for each of these VLANs. A frame of it has its VLAN in front, in two bytes.
@@ -15,16 +15,30 @@ fn networks(vids: &[u16], keeps_tags: bool) -> PortVlans {
     PortVlans { role: VlanRole::Networks { vlans, keeps_tags }, priority: 2 }
 }
 
-/// The ports of the model, and two tunnels with several networks.
+/// A trunk of tags of this kind. Those of the other kind may be inside of the frames of its native VLAN.
+fn nesting(tpid: EtherType, vids: &[u16], native: u16) -> PortVlans {
+    let mut vlans = trunk(tpid, vids, Some((native, false)));
+    if let VlanRole::Trunk { native: Some(native), .. } = &mut vlans.role {
+        native.has_nested_tags = true;
+    }
+    vlans
+}
+
+/// The ports of the model, two tunnels with several networks, and two trunks with nested tags.
 fn ports() -> Vec<BridgePort> {
-    let tunnels = [networks(&[10, 20], false), networks(&[20, 30], true)];
+    let others = [
+        networks(&[10, 20], false),
+        networks(&[20, 30], true),
+        nesting(EtherType::VLAN, &[20], 10),
+        nesting(EtherType::SERVICE_VLAN, &[30], 20),
+    ];
     let mut ports = super::model::ports();
-    ports.extend((8..).zip(tunnels).map(|(at, vlans)| of(at, vlans)));
+    ports.extend((8..).zip(others).map(|(at, vlans)| of(at, vlans)));
     ports
 }
 
 fn tag() -> impl Strategy<Value = Vec<u8>> {
-    let tpid = prop_oneof![4 => Just(0x8100_u16), 1 => Just(0x88a8)];
+    let tpid = prop_oneof![8 => Just(0x8100_u16), 4 => Just(0x88a8), 1 => Just(0x9100)];
     let vid =
         prop_oneof![6 => prop::sample::select(vec![10_u16, 20, 30]), 1 => Just(0), 1 => Just(4095), 1 => Just(11)];
     (tpid, vid, 0..16_u16)
@@ -42,7 +56,7 @@ proptest! {
     #[test]
     fn each_port_gets_what_the_model_says(
         batches in vec(
-            vec((0..10_usize, 0..22_u8, 0..4_u8, vec(tag(), 0..4), 1..3_usize, networks_of_run()), 1..12), 1..6,
+            vec((0..12_usize, 0..22_u8, 0..4_u8, vec(tag(), 0..4), 1..3_usize, networks_of_run()), 1..12), 1..6,
         ),
         is_crowded in any::<bool>(),
     ) {
@@ -61,7 +75,7 @@ proptest! {
                 let frame = [&to[..], &[2, 0, 0, 0, 0, *from], &tags.concat(), &[0x88, 0xb5]].concat();
                 // The frames of a run differ in their network alone.
                 let with = |vid: &u16| match port {
-                    8.. => [&vid.to_be_bytes()[..], &frame].concat(),
+                    8 | 9 => [&vid.to_be_bytes()[..], &frame].concat(),
                     _ => frame.clone(),
                 };
                 networks.iter().take(*count).map(|vid| (*port, with(vid))).collect::<Vec<_>>()
@@ -109,7 +123,7 @@ fn a_frame_that_ends_within_a_tag_drops_behind_one_that_is_whole() {
     let mut rig = Rig::new(&ports());
     let whole = frame(ALL, 1, &[0x81, 0, 0, 10]);
     let rows = (16..20).flat_map(|cut| [(7, whole.clone()), (7, whole[..cut].to_vec())]);
-    assert_eq!(rig.forward(rows.collect())[2].len(), 4 + 2);
+    assert_eq!(rig.forward(rows.collect())[3].len(), 4 + 2);
     assert_eq!(rig.dropped_as(7, Reason::Runt), 2);
 }
 
@@ -135,6 +149,62 @@ fn a_vlan_without_another_port_says_so() {
     rig.forward(vec![(0, frame(ALL, 1, &[])), (1, frame(ALL, 2, &[0x81, 0, 0, 20]))]);
     assert_eq!(rig.dropped_as(0, Reason::NoReceiver), 1);
     assert_eq!(rig.dropped_as(1, Reason::VlanNotAllowed), 1);
+}
+
+/// The next switch takes the first tag of a frame for its VLAN (VLAN hopping).
+#[test]
+fn a_frame_without_a_tag_of_its_vlan_begins_with_no_tag() {
+    let customer = PortVlans { role: VlanRole::Customer(id(10)), priority: 0 };
+    let ports = [
+        trunk(EtherType::VLAN, &[10], None),
+        customer,
+        access(10),
+        trunk(EtherType::VLAN, &[20], Some((10, false))),
+        trunk(EtherType::VLAN, &[20], Some((10, true))),
+        nesting(EtherType::VLAN, &[20], 10),
+        nesting(EtherType::SERVICE_VLAN, &[20], 10),
+        networks(&[10], false),
+    ];
+    let ports: Vec<_> = (0..).zip(ports).map(|(at, vlans)| of(at, vlans)).collect();
+    let mut rig = Rig::new(&ports);
+    // Each station is known, so that frames go to one port, too.
+    for port in 1..8_u8 {
+        let network: &[u8] = if port == 7 { &[0, 10] } else { &[] };
+        let tag: &[u8] = match port {
+            4 => &[0x81, 0, 0, 10],
+            _ => &[],
+        };
+        rig.forward(vec![(port.into(), [network, &frame(ALL, 0x20 + port, tag)].concat())]);
+    }
+    let outer = [0x81, 0, 0, 10];
+    for (kind, takers) in [([0x81, 0], vec![1, 4, 6, 7]), ([0x88, 0xa8], vec![1, 4, 5, 7]), ([0x91, 0], vec![1, 4, 7])]
+    {
+        let inner = [kind[0], kind[1], 0, 20];
+        // By a trunk with both tags, and by the customer with its own tag.
+        for (from, tags) in [(0, [outer, inner].concat()), (1, inner.to_vec())] {
+            let got = rig.forward(vec![(from, frame(ALL, 0x20 + u8::try_from(from).unwrap(), &tags))]);
+            let others: Vec<_> = takers.iter().copied().chain([0]).filter(|&port| port != usize::from(from)).collect();
+            for (port, frames) in got.iter().enumerate() {
+                assert_eq!(frames.len(), usize::from(others.contains(&port)), "{kind:x?} from {from} to {port}");
+            }
+            for to in (2..8).filter(|to| *to != usize::from(from)) {
+                let station = [2, 0, 0, 0, 0, 0x20 + u8::try_from(to).unwrap()];
+                let before = rig.dropped_as(from.into(), Reason::NestedTag);
+                let sent = frame(station, 0x20 + u8::try_from(from).unwrap(), &tags);
+                let got = rig.forward(vec![(from, sent.clone()), (from, sent)]);
+                let is_taken = takers.contains(&to);
+                assert_eq!(got[to].len(), if is_taken { 2 } else { 0 }, "{kind:x?} from {from} to {to} alone");
+                let dropped = rig.dropped_as(from.into(), Reason::NestedTag) - before;
+                assert_eq!(dropped, if is_taken { 0 } else { 2 }, "{kind:x?} from {from} to {to} alone");
+            }
+        }
+    }
+    // Frames of one row differ behind the tag that goes.
+    let station = [2, 0, 0, 0, 0, 0x22];
+    let [plain, nested] =
+        [vec![], vec![0x81, 0, 0, 20]].map(|inner: Vec<u8>| frame(station, 0x20, &[&outer[..], &inner].concat()));
+    let got = rig.forward(vec![(0, plain.clone()), (0, nested.clone()), (0, plain), (0, nested)]);
+    assert_eq!(got[2], vec![frame(station, 0x20, &[]); 2]);
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(super) enum Rule {
     BridgeGroupForwarded,
     /// Provider bridges drop frames to the addresses that are reserved in customers' bridges only.
     CustomerReservedDropped,
+    /// A frame leaves without a tag of its VLAN, and begins with a tag that was inside.
+    NestedTagFirst,
 }
 
 /// A frame at one of the outputs: the index of its port, and its bytes.
@@ -71,6 +73,9 @@ pub(super) struct Model {
 
 const GROUP: u8 = 1;
 
+/// The TPID of providers' tags before 802.1ad, which some receivers still take for one.
+const OLD_PROVIDER: u16 = 0x9100;
+
 impl Model {
     /// Creates bridges that have learned nothing, with these deviations.
     pub(super) fn new(rules: &[Rule]) -> Self {
@@ -105,7 +110,8 @@ impl Model {
             Some(&port) => at == port,
             None => PORTS[at].bridge == bridge && PORTS[at].has(tag.vid),
         };
-        let outputs = (0..PORTS.len()).filter(|&at| at != from && is_output(at));
+        let is_hopping = |at: usize| !self.is(Rule::NestedTagFirst) && hops(&PORTS[at], tag.vid, &inner);
+        let outputs = (0..PORTS.len()).filter(|&at| at != from && is_output(at) && !is_hopping(at));
         outputs.map(|at| (at, self.finish(&PORTS[at], tag, &inner))).collect()
     }
 
@@ -174,6 +180,17 @@ impl Model {
             }
         }
     }
+}
+
+/// Returns true if a frame would leave by a port without a tag of its VLAN, and with one that was inside.
+fn hops(port: &VlanPort, vlan: u16, inner: &[u8]) -> bool {
+    let is_untagged = match &port.mode {
+        Mode::Access(_) => true,
+        Mode::Qinq(_) => false,
+        Mode::Trunk(_, native) => matches!(native, Some(native) if native.vlan == vlan && !native.tagged),
+    };
+    let kind = inner.get(12..14).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    is_untagged && [CUSTOMER, PROVIDER, OLD_PROVIDER].contains(&kind)
 }
 
 /// Returns the outer tag of a frame, if it has one.
@@ -248,11 +265,8 @@ mod tests {
     #[test]
     fn a_trunk_filters_and_keeps_priorities() {
         floods("trunk", "8100 f01f 88b5 07", &[("tagged", "8100 f01f 88b5 07")]);
-        floods(
-            "trunk",
-            "8100 e014 8100 0001 88b5",
-            &[("a20", "8100 0001 88b5"), ("untagged", "8100 0001 88b5"), ("tagged", "8100 e014 8100 0001 88b5")],
-        );
+        floods("trunk", "8100 e014 8100 0001 88b5", &[("tagged", "8100 e014 8100 0001 88b5")]);
+        floods("trunk", "8100 e014 9100 0001 88b5", &[("tagged", "8100 e014 9100 0001 88b5")]);
         for refused in ["88b5", "8100 0000 88b5", "8100 0024 88b5", "8100 0fff 88b5", "88a8 000a 88b5"] {
             floods("trunk", refused, &[]);
         }
