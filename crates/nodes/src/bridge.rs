@@ -197,14 +197,17 @@ impl Bridge {
     }
 
     /// Returns the edges to which snooping lets a flooded packet go. `None`: all.
+    ///
+    /// # Errors
+    /// The reason to drop the packet.
     fn listeners<'s>(
         &self,
         snooper: &'s mut Option<Box<Snooper>>,
         packets: &mut Packets<'_>,
         id: PacketId,
         crowd: Crowd,
-    ) -> Option<&'s EdgeSet> {
-        let snooper = snooper.as_mut().filter(|_| crowd == Crowd::Group)?;
+    ) -> Result<Option<&'s EdgeSet>, Reason> {
+        let Some(snooper) = snooper.as_mut().filter(|_| crowd == Crowd::Group) else { return Ok(None) };
         let vlan = packets.vlan(id).map_or(VlanId::DEFAULT, |vlan| vlan.id);
         let edge = self.edges.get(packets.port(id).index()).copied().unwrap_or(NONE);
         snooper.outputs(packets, id, vlan, edge)
@@ -325,10 +328,10 @@ impl Bridge {
             }
             match decision {
                 Decision::Edge(edge) => next.push(edge, id),
-                Decision::Flood(crowd) => {
-                    let to = self.listeners(snooper, packets, id, crowd);
-                    self.flood(packets, port, id, to, next);
-                }
+                Decision::Flood(crowd) => match self.listeners(snooper, packets, id, crowd) {
+                    Ok(to) => self.flood(packets, port, id, to, next),
+                    Err(reason) => packets.discard(id, reason),
+                },
                 Decision::Drop(reason) => packets.discard(id, reason),
             }
         }
@@ -362,6 +365,7 @@ impl Bridge {
         let mut entry = Err(Reason::BadSource);
         loop {
             let head = packets.head(rest[0]);
+            let is_alone = key.is_alone();
             if !before.is_some_and(|before| before.has_entry_of(&key)) {
                 entry = Entry::of(rules, self.is_entered, head, key.port, key.network);
             }
@@ -375,7 +379,7 @@ impl Bridge {
             let mut following = None;
             while let Some(&id) = rest.get(len) {
                 let other = key_of(packets, id);
-                if other != key || !key.is_whole() {
+                if other != key || is_alone {
                     following = Some(other);
                     break;
                 }
@@ -428,11 +432,17 @@ impl Bridge {
         next: &mut Next<'_>,
     ) {
         for &id in row {
+            if fate.extra_tags > 0
+                && let Err(reason) = pop(packets, id, fate.extra_tags)
+            {
+                packets.discard(id, reason);
+                continue;
+            }
             match fate.decision {
                 Decision::Edge(edge) => {
                     let changed = match fate.change {
                         TagChange::None => Ok(()),
-                        TagChange::Pop => pop(packets, id),
+                        TagChange::Pop => pop(packets, id, 1),
                         TagChange::Push(tag) => form::push(packets, id, tag),
                         TagChange::Write(tag) => {
                             packets.head_mut(id)[12..16].copy_from_slice(&tag);
@@ -440,7 +450,7 @@ impl Bridge {
                         }
                         TagChange::Network { pops } => {
                             packets.set_vlan(id, fate.vlan);
-                            if pops { pop(packets, id) } else { Ok(()) }
+                            if pops { pop(packets, id, 1) } else { Ok(()) }
                         }
                     };
                     // Frames of a row may differ behind the tag that has gone.
@@ -453,14 +463,16 @@ impl Bridge {
                 }
                 Decision::Flood(crowd) => {
                     if matches!(fate.change, TagChange::Pop)
-                        && let Err(reason) = pop(packets, id)
+                        && let Err(reason) = pop(packets, id, 1)
                     {
                         packets.discard(id, reason);
                         continue;
                     }
                     packets.set_vlan(id, fate.vlan);
-                    let to = self.listeners(snooper, packets, id, crowd);
-                    self.flood_by(rules, packets, crowd, id, to, next);
+                    match self.listeners(snooper, packets, id, crowd) {
+                        Ok(to) => self.flood_by(rules, packets, crowd, id, to, next),
+                        Err(reason) => packets.discard(id, reason),
+                    }
                 }
                 Decision::Drop(reason) => packets.discard(id, reason),
             }
@@ -470,7 +482,7 @@ impl Bridge {
     /// Decides on a frame, and on what becomes of its tag.
     #[inline]
     fn fate(&self, rules: &Rules, entry: &Entry<'_>, addresses: [u64; 2], port: PortIndex, now: u32) -> Fate {
-        let Entry { lane, vlan, has, ether_type } = *entry;
+        let Entry { lane, vlan, has, extra_tags, ether_type } = *entry;
         let id = vlan.map_or(VlanId::DEFAULT, |vlan| vlan.id);
         let decision = self.decide_by(rules, lane, id, addresses, port, now);
         // A frame for one port gets its last form at once, so most frames between trunks stay as they
@@ -487,7 +499,7 @@ impl Bridge {
             nested = NestedTags::Any;
         }
         if to.is_some_and(|to| to.takes_fact) {
-            return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() }, nested };
+            return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() }, extra_tags, nested };
         }
         let gets = vlan.and_then(|vlan| to?.form?.tag(vlan));
         let change = match (has, gets) {
@@ -497,7 +509,7 @@ impl Bridge {
             (Some(_), None) => TagChange::Pop,
             (None, Some(gets)) => TagChange::Push(gets),
         };
-        Fate { decision, vlan, change, nested }
+        Fate { decision, vlan, change, extra_tags, nested }
     }
 }
 
@@ -520,19 +532,26 @@ impl RowKey {
         RowKey { front: front.map_or(0, |front| u128::from_ne_bytes(*front)), port, network }
     }
 
-    /// Returns whether frames surely do not end within their tag.
+    /// Returns whether the fate of a frame depends on further bytes: it may end within its tag, or have
+    /// further priority tags.
     #[inline]
-    fn is_whole(&self) -> bool {
-        self.front != 0
+    fn is_alone(&self) -> bool {
+        self.front == 0 || rules::is_priority_tag(u32::from_be_bytes(self.rest()))
+    }
+
+    /// Returns the four bytes behind the addresses.
+    #[inline]
+    fn rest(&self) -> [u8; 4] {
+        let [.., a, b, c, d] = self.front.to_ne_bytes();
+        [a, b, c, d]
     }
 
     /// Returns whether frames of both rows have the same rules. These depend on the bytes behind the
     /// addresses, and not on the addresses.
     #[inline]
     fn has_entry_of(&self, other: &Self) -> bool {
-        let rest = |front: u128| front.to_ne_bytes()[12..].first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes));
-        let is_same = rest(self.front) == rest(other.front);
-        is_same && (self.port, self.network) == (other.port, other.network) && self.is_whole() && other.is_whole()
+        let is_same = self.rest() == other.rest() && (self.port, self.network) == (other.port, other.network);
+        is_same && !self.is_alone() && other.front != 0
     }
 }
 
@@ -544,6 +563,8 @@ struct Entry<'r> {
     vlan: Option<PacketVlan>,
     /// The tag that goes.
     has: Option<[u8; 4]>,
+    /// The tags before that one, which go as well: priority tags.
+    extra_tags: usize,
     /// The type with which the frames have come: that of the tag, if they have one.
     ether_type: EtherType,
 }
@@ -562,13 +583,14 @@ impl<'r> Entry<'r> {
         let lane = rules.lane(port).ok_or(Reason::NotConnected)?;
         let tag = rules::tag_of(head)?;
         let classified = if is_entered {
-            network.map(|vlan| Classified { vlan, pops: false })
+            network.map(|vlan| Classified { vlan, pops: 0 })
         } else {
-            rules.classify(port, lane, tag, network)?
+            rules.classify(port, lane, tag, head, network)?
         };
-        let has = classified.filter(|found| found.pops).map(|_| tag.to_be_bytes());
+        let pops = classified.map_or(0, |found| found.pops);
+        let has = (pops > 0).then(|| tag.to_be_bytes());
         let vlan = classified.map(|found| found.vlan);
-        Ok(Entry { lane, vlan, has, ether_type: rules::type_of(head) })
+        Ok(Entry { lane, vlan, has, extra_tags: pops.saturating_sub(1), ether_type: rules::type_of(head) })
     }
 }
 
@@ -579,13 +601,16 @@ struct Fate {
     /// The VLAN of the frame, if the bridge has some.
     vlan: Option<PacketVlan>,
     change: TagChange,
+    /// The priority tags that go before the change.
+    extra_tags: usize,
     /// The tags with which each frame may begin as it leaves, without its tag. `Any` if this is decided.
     nested: NestedTags,
 }
 
 impl Fate {
     fn drop(reason: Reason) -> Self {
-        Fate { decision: Decision::Drop(reason), vlan: None, change: TagChange::None, nested: NestedTags::Any }
+        let decision = Decision::Drop(reason);
+        Fate { decision, vlan: None, change: TagChange::None, extra_tags: 0, nested: NestedTags::Any }
     }
 }
 
@@ -611,13 +636,15 @@ fn take_vlan(packets: &mut Packets<'_>, id: PacketId) -> Option<PacketVlan> {
     vlan
 }
 
-/// Removes a frame's tag.
+/// Removes the first tags of a frame.
 #[inline]
-pub(crate) fn pop(packets: &mut Packets<'_>, id: PacketId) -> Result<(), Reason> {
-    packets.pop_tag(id).map_err(|error| match error {
-        StripError::TooShort | StripError::TooDeep => Reason::Runt,
-        StripError::Segmentation => Reason::SegmentHeaders,
-        StripError::Checksum => Reason::ChecksumRange,
+pub(crate) fn pop(packets: &mut Packets<'_>, id: PacketId, count: usize) -> Result<(), Reason> {
+    (0..count).try_for_each(|_| {
+        packets.pop_tag(id).map_err(|error| match error {
+            StripError::TooShort | StripError::TooDeep => Reason::Runt,
+            StripError::Segmentation => Reason::SegmentHeaders,
+            StripError::Checksum => Reason::ChecksumRange,
+        })
     })
 }
 

@@ -2,12 +2,13 @@
 //!
 //! A header that is not whole does not exist, and its fields are 0. Lengths in headers are compared
 //! with the packet's length, as OvS does: an IPv4 packet that claims to be longer than its frame has
-//! no fields of IP. One VLAN tag is a tag; a frame with two has the type of the second tag.
+//! no fields of IP. One VLAN tag is a tag; a frame with two has the type of the second tag. In contrast
+//! to OvS, several priority tags (VID 0) are stepped over.
 //!
 //! Only the head is read. [`Headers::is_cut`] says that a header may lie behind it.
 
 use straightline_packet::{PacketId, Packets};
-use straightline_wire::{EtherType, IpProtocol};
+use straightline_wire::{EtherType, IpProtocol, WireError, ethernet, vlan};
 
 /// Type of frames that have a length in place of a type, and no SNAP header that says one.
 const NO_TYPE: u16 = 0x05ff;
@@ -18,6 +19,9 @@ const SNAP: [u8; 6] = [0xaa, 0xaa, 0x03, 0, 0, 0];
 
 /// Bit of a tag that says that there is one, in place of the drop eligible indicator.
 pub(crate) const TAG_PRESENT: u16 = 0x1000;
+
+/// Bits of a tag that are its VID.
+pub(crate) const VID: u16 = 0x0fff;
 
 /// Bit of each fragment.
 pub(crate) const ANY_FRAGMENT: u8 = 1;
@@ -68,6 +72,10 @@ pub(crate) enum Transport {
 pub(crate) struct Headers {
     /// The first tag of the frame with [`TAG_PRESENT`]; 0 if there is none.
     pub(crate) tag: u16,
+    /// The number of tags before the type.
+    pub(crate) tags: u8,
+    /// There are more priority tags than receivers agree on, so nothing is known of what is behind them.
+    pub(crate) is_hidden: bool,
     pub(crate) ether_type: u16,
     pub(crate) network: Network,
     /// Offset of the network header, if there is one.
@@ -125,8 +133,12 @@ impl Headers {
             && let (Some(tag), Some(inner)) = (reader.word(2), reader.word(4))
         {
             self.tag = tag | TAG_PRESENT;
+            self.tags = 1;
             ether_type = inner;
             reader.at += 4;
+            if tag & VID == 0 && EtherType(inner).is_vlan() {
+                ether_type = self.priority_tags(reader).unwrap_or(inner);
+            }
         }
         reader.at += 2;
         if ether_type < LEAST_TYPE {
@@ -148,6 +160,22 @@ impl Headers {
             EtherType::ARP | EtherType::RARP => self.arp(reader),
             _ => {}
         }
+    }
+
+    /// Steps over further priority tags. Returns the type behind them, if it is known.
+    #[cold]
+    fn priority_tags(&mut self, reader: &mut Reader<'_>) -> Option<u16> {
+        match vlan::skip_priority(reader.head) {
+            Ok((ether_type, payload)) => {
+                reader.at = payload - 2;
+                self.tags = u8::try_from((payload - ethernet::LEN) / vlan::LEN).ok()?;
+                return Some(ether_type.0);
+            }
+            Err(WireError::TooManyTags) => self.is_hidden = true,
+            // The rest of them may lie behind the head.
+            Err(_) => reader.is_cut |= reader.head.len() < reader.end,
+        }
+        None
     }
 
     fn arp(&mut self, reader: &mut Reader<'_>) {

@@ -32,7 +32,7 @@ impl Node for VlanIn {
             let entered = self.rules.enter(packets.port(id), packets.head(id), network);
             let entered = entered.and_then(|(vlan, pops)| {
                 packets.set_vlan(id, vlan);
-                if pops { pop(packets, id) } else { Ok(()) }
+                pop(packets, id, pops)
             });
             match entered {
                 Ok(()) => next.push(0, id),

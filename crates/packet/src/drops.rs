@@ -106,7 +106,8 @@ reasons! {
         "Find out with `straightline connections` who holds so many, or raise `connections` of the port.";
     /// The packet belongs to no connection, or its state or sequence numbers do not fit.
     Invalid = "invalid", "Nothing needs to be done, unless connections break: look for a second way between both ends.";
-    /// The packet is not whole, or hides its headers from the groups of the port.
+    /// The packet is not whole, or hides its headers from the groups or the VLAN of the port, such as
+    /// behind five priority tags.
     Hidden = "hidden", "Look for a fault in the sending guest, or for an attack by it.";
     /// A fragment came without its first one, or too late, or overlaps another.
     FragmentRefused = "fragment-refused",

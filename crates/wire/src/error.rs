@@ -24,6 +24,9 @@ pub enum WireError {
     /// There are more IPv6 extension headers than [`MAX_EXTENSIONS`](crate::ipv6::MAX_EXTENSIONS).
     #[error("too many IPv6 extension headers")]
     TooManyExtensions,
+    /// There are more priority tags than [`MAX_PRIORITY_TAGS`](crate::vlan::MAX_PRIORITY_TAGS).
+    #[error("too many priority tags")]
+    TooManyTags,
     /// The frame carries neither IPv4 nor IPv6.
     #[error("not an IP packet")]
     NotIp,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::messages::{Link, Message, advertisement_with, arp_reply};
-use crate::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, ipv6, ndp};
+use crate::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, ipv6, ndp, vlan};
 
 /// A question for the MAC address of `target`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,22 +29,25 @@ pub enum Question {
 }
 
 impl Question {
-    /// Reads a question from the head of a packet. A station that asks whether its own address is
-    /// free (RFC 5227, 2.1.1; RFC 4862, 5.4) gets no answer, so that is no question here.
+    /// Reads a question from the head of a packet, behind priority tags. A station that asks whether its
+    /// own address is free (RFC 5227, 2.1.1; RFC 4862, 5.4) gets no answer, so that is no question here.
     #[inline]
     #[must_use]
     pub fn of(head: &[u8]) -> Option<Self> {
-        match ether_type(head)? {
-            EtherType::ARP => Self::of_arp(head),
-            EtherType::IPV6 if head.get(20) == Some(&IpProtocol::ICMPV6.0) => Self::of_solicitation(head),
+        let (ether_type, payload) = vlan::skip_priority(head).ok()?;
+        match ether_type {
+            EtherType::ARP => Self::of_arp(head, payload),
+            EtherType::IPV6 if head.get(payload + 6) == Some(&IpProtocol::ICMPV6.0) => {
+                Self::of_solicitation(head, payload)
+            }
             _ => None,
         }
     }
 
     #[cold]
-    fn of_arp(head: &[u8]) -> Option<Self> {
+    fn of_arp(head: &[u8], payload: usize) -> Option<Self> {
         let by = ethernet::Header::new_checked(head).ok()?.src();
-        let arp = arp::Header::new_checked(head.get(ethernet::LEN..)?).ok()?;
+        let arp = arp::Header::new_checked(head.get(payload..)?).ok()?;
         let sender = arp.sender_ip();
         let target = arp.target_ip();
         let asks = arp.operation() == arp::Operation::REQUEST && !sender.is_unspecified() && sender != target;
@@ -52,10 +55,10 @@ impl Question {
     }
 
     #[cold]
-    fn of_solicitation(head: &[u8]) -> Option<Self> {
+    fn of_solicitation(head: &[u8], payload: usize) -> Option<Self> {
         let by = ethernet::Header::new_checked(head).ok()?.src();
-        let ip = ipv6::Header::new_checked(head.get(ethernet::LEN..)?).ok()?;
-        let message = ndp::Header::new_checked(head.get(ethernet::LEN + ipv6::LEN..)?).ok()?;
+        let ip = ipv6::Header::new_checked(head.get(payload..)?).ok()?;
+        let message = ndp::Header::new_checked(head.get(payload + ipv6::LEN..)?).ok()?;
         if message.kind() != ndp::Kind::NeighborSolicitation || ip.hop_limit() != 255 {
             return None;
         }
@@ -97,11 +100,6 @@ impl Question {
     }
 }
 
-#[inline]
-fn ether_type(head: &[u8]) -> Option<EtherType> {
-    Some(ethernet::Header::new_checked(head).ok()?.ether_type())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +129,23 @@ mod tests {
         for (own, target) in [(target, target), (Ipv4Addr::UNSPECIFIED, target)] {
             let claim = arp_request(link(target.into()), own, target).unwrap();
             assert_eq!(Question::of(claim.bytes()), None, "an announcement or a probe");
+        }
+    }
+
+    #[test]
+    fn a_question_behind_priority_tags_is_one() {
+        let (own, target): (Ipv4Addr, Ipv4Addr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let (own6, target6): (Ipv6Addr, Ipv6Addr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        let arp = arp_request(link(target.into()), own, target).unwrap();
+        let nd = solicitation(link(target6.into()), own6, target6, true).unwrap();
+        for question in [arp.bytes(), nd.bytes()] {
+            let tagged = |tags: &[u8]| [&question[..12], tags, &question[12..]].concat();
+            let expected = Question::of(question);
+            assert!(expected.is_some());
+            for tags in [&[0x81, 0, 0, 0][..], &[0x88, 0xa8, 0xf0, 0, 0x81, 0, 0, 0]] {
+                assert_eq!(Question::of(&tagged(tags)), expected, "{tags:x?}");
+            }
+            assert_eq!(Question::of(&tagged(&[0x81, 0, 0, 5])), None);
         }
     }
 

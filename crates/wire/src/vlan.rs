@@ -19,8 +19,14 @@ pub const LEN: usize = 4;
 /// Offset of the first tag in a frame.
 pub const OFFSET: usize = 12;
 
+/// Bits of a tag's second half that are its VID.
+const VID: u16 = 0xfff;
+
 /// Maximum number of tags that [`skip`] skips: one of a provider, one of a customer.
 pub const MAX_TAGS: usize = 2;
+
+/// Maximum number of tags that [`skip_priority`] skips.
+pub const MAX_PRIORITY_TAGS: usize = 4;
 
 /// A VLAN that a station can be in: 1 to 4094. The VID 0 of a tag means that the frame has a
 /// priority only, and 4095 is reserved (IEEE 802.1Q, table 9-2).
@@ -232,6 +238,41 @@ pub fn skip(frame: &[u8]) -> Result<Tags, WireError> {
     Ok(Tags { tags, ether_type, payload })
 }
 
+/// Skips the Ethernet header of `frame` and its priority tags: tags of either kind with VID 0, which name
+/// no VLAN (IEEE 802.1Q, 6.9.1). Receivers take the frame for one without them. Returns the type behind
+/// them, which may be that of a tag for a VLAN, and the offset of what follows.
+///
+/// # Errors
+/// - [`WireError::Truncated`] if `frame` ends before the type is known, or within a tag.
+/// - [`WireError::TooManyTags`] if there are more than [`MAX_PRIORITY_TAGS`]. Receivers differ in how many
+///   they skip.
+#[inline]
+pub fn skip_priority(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
+    let ether_type = ethernet::Header::new_checked(frame)?.ether_type();
+    if ether_type.is_vlan() { skip_priority_tags(frame) } else { Ok((ether_type, ethernet::LEN)) }
+}
+
+#[cold]
+fn skip_priority_tags(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
+    let mut payload = ethernet::LEN;
+    loop {
+        let ether_type = EtherType(u16_at(frame, payload - 2));
+        if !ether_type.is_vlan() {
+            return Ok((ether_type, payload));
+        }
+        if frame.len() < payload + LEN {
+            return Err(WireError::Truncated);
+        }
+        if u16_at(frame, payload) & VID != 0 {
+            return Ok((ether_type, payload));
+        }
+        if payload == ethernet::LEN + MAX_PRIORITY_TAGS * LEN {
+            return Err(WireError::TooManyTags);
+        }
+        payload += LEN;
+    }
+}
+
 /// Returns whether `frame` begins with two tags, as [`skip`] finds them. It reads nothing else.
 #[inline]
 #[must_use]
@@ -286,6 +327,27 @@ mod tests {
             assert_eq!(skip(&whole[..len]), Err(WireError::Truncated), "{len}");
         }
         assert_eq!(Tag::parse(&[0x81, 0, 0]), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn priority_tags_are_skipped_up_to_four() {
+        let kinds = [&[0x81, 0, 0, 0][..], &[0x88, 0xa8, 0xf0, 0], &[0x81, 0, 0xe0, 0], &[0x88, 0xa8, 0, 0]];
+        for count in 0..=4 {
+            let stack = kinds[..count].concat();
+            for rest in [&[8, 0][..], &[0x91, 0, 0, 0, 8, 0], &[0x81, 0, 0, 5, 8, 0], &[0x88, 0xa8, 0x1f, 0xff, 8, 0]] {
+                let bytes = frame(&[&stack[..], rest, &[1; 4]].concat());
+                let ether_type = EtherType(u16::from_be_bytes([rest[0], rest[1]]));
+                let behind = 14 + 4 * count;
+                assert_eq!(skip_priority(&bytes), Ok((ether_type, behind)), "{count} {rest:x?}");
+                // A tag for a VLAN is whole, too.
+                let least = if ether_type.is_vlan() { behind + 4 } else { behind };
+                for len in 0..least {
+                    assert_eq!(skip_priority(&bytes[..len]), Err(WireError::Truncated), "{count} {rest:x?} {len}");
+                }
+            }
+        }
+        let five = frame(&[&kinds.concat()[..], &[0x81, 0, 0, 0, 8, 0]].concat());
+        assert_eq!(skip_priority(&five), Err(WireError::TooManyTags));
     }
 
     #[test]

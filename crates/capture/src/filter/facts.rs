@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use straightline_wire::{EtherType, IpProtocol, MacAddr, arp, geneve, ipv4, ipv6, udp, vlan, vxlan, vxlan_gpe};
+use straightline_wire::{
+    EtherType, IpProtocol, MacAddr, arp, ethernet, geneve, ipv4, ipv6, udp, vlan, vxlan, vxlan_gpe,
+};
 
 use super::Family;
 
@@ -36,6 +38,9 @@ impl Facts {
         let mut facts = Facts { len, ..Facts::default() };
         let mac = |at: usize| head.get(at..at + 6)?.first_chunk().map(|&mac| MacAddr(mac));
         facts.macs = mac(6).zip(mac(0));
+        // Several priority tags are as good as the last of them.
+        let priority_tags = vlan::skip_priority(head).map_or(0, |(_, payload)| payload - ethernet::LEN);
+        let head = head.get(priority_tags.saturating_sub(vlan::LEN)..).unwrap_or_default();
         let Ok(tags) = vlan::skip(head) else { return facts };
         facts.vlans = tags.tags.map(|tag| tag.map(|tag| tag.vid));
         facts.ether_type = Some(tags.ether_type);

@@ -155,6 +155,28 @@ fn conditions_look_behind_tags() {
     }
 }
 
+#[test]
+fn conditions_look_behind_priority_tags() {
+    let tag = |vid| Some(vlan::Tag { tpid: EtherType::VLAN, pcp: 0, dei: false, vid });
+    let frame = Frame {
+        src: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst: MacAddr([2, 0, 0, 0, 0, 2]),
+        tags: [tag(7), None],
+        net: Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+        transport: Transport::Udp { src_port: 53, dst_port: 5353 },
+        payload_len: 0,
+    };
+    let mut bytes = vec![0; frame.headers_len()];
+    frame.emit(&mut bytes, Checksum::Zero).unwrap();
+    for count in 1..=4 {
+        let tags = [0x81, 0, 0xe0, 0, 0x88, 0xa8, 0, 0].repeat(2);
+        let tagged = [&bytes[..12], &tags[..4 * count], &bytes[12..]].concat();
+        for text in ["vlan 0 and vlan 7", "udp src port 53 and ip dst host 10.0.0.2", "ether host 02:00:00:00:00:01"] {
+            assert!(text.parse::<Filter>().unwrap().selects(&tagged, 64), "{text}, {count} tags");
+        }
+    }
+}
+
 /// Frames of many kinds, for the comparison with tcpdump.
 fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();

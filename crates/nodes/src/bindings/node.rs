@@ -10,15 +10,13 @@ use straightline_packet::{Batch, PacketId, PacketVlan, Packets, PortIndex, Reaso
 use straightline_wire::messages::{Link, arp_request, solicitation};
 use straightline_wire::{
     EtherType, IpProtocol, MacAddr, Question, VlanId, WireError, arp, dhcp, dhcpv6, ethernet, ipv4, ipv6, ndp, udp,
+    vlan,
 };
 
 use super::table::{BindingTable, Shared, count};
 use crate::binding_settings::{BindingPort, BindingSettings};
 use crate::bridge::{BridgeTable, Rules, is_no_station};
 use crate::source_check::link_local;
-
-/// Bytes of the headers in front of a message of neighbour discovery.
-const ND: usize = ethernet::LEN + ipv6::LEN;
 
 /// The hop limit of neighbour discovery: no router has forwarded the packet (RFC 4861, 11.2).
 const ND_HOP_LIMIT: u8 = 255;
@@ -32,6 +30,13 @@ pub struct Neighbours {
     /// The ports by their index.
     ports: Vec<Option<BindingPort>>,
     own: u64,
+}
+
+/// The kind of a packet, and the place of its payload behind priority tags.
+#[derive(Clone, Copy, Debug)]
+struct Sorted {
+    sort: Sort,
+    payload: usize,
 }
 
 /// The kinds of packets that the node looks at.
@@ -62,19 +67,19 @@ impl Neighbours {
     /// Looks at a packet. Returns `false` if it ends here.
     #[cold]
     #[inline(never)]
-    fn look(&self, packets: &mut Packets<'_>, id: PacketId, sort: Sort) -> bool {
+    fn look(&self, packets: &mut Packets<'_>, id: PacketId, Sorted { sort, payload }: Sorted) -> bool {
         let from = packets.port(id);
         let Some(Some(port)) = self.ports.get(from.index()) else { return true };
-        if sort == Sort::DhcpQuestion && !port.is_trusted && !port.is_tunnel && !is_of_sender(packets, id) {
+        if sort == Sort::DhcpQuestion && !port.is_trusted && !port.is_tunnel && !is_of_sender(packets, id, payload) {
             packets.discard(id, Reason::Spoofed);
             return false;
         }
         let heard = match sort {
             Sort::Other => Ok(()),
-            Sort::Arp if !port.is_tunnel => self.hear_arp(packets, id),
-            Sort::Neighbour if !port.is_tunnel => self.hear_neighbour(packets, id),
-            Sort::Dhcp if port.is_trusted => self.hear_dhcp(packets, id),
-            Sort::Dhcpv6 if port.is_trusted => self.hear_dhcpv6(packets, id),
+            Sort::Arp if !port.is_tunnel => self.hear_arp(packets, id, payload),
+            Sort::Neighbour if !port.is_tunnel => self.hear_neighbour(packets, id, payload),
+            Sort::Dhcp if port.is_trusted => self.hear_dhcp(packets, id, payload),
+            Sort::Dhcpv6 if port.is_trusted => self.hear_dhcpv6(packets, id, payload),
             _ => Ok(()),
         };
         if heard.is_err() {
@@ -109,10 +114,10 @@ impl Neighbours {
 
     /// Hears the sender of an ARP message. The source check of a checked port has compared it with the
     /// port's addresses.
-    fn hear_arp(&self, packets: &Packets<'_>, id: PacketId) -> Result<(), WireError> {
+    fn hear_arp(&self, packets: &Packets<'_>, id: PacketId, payload: usize) -> Result<(), WireError> {
         let head = packets.head(id);
         let from = ethernet::Header::new_checked(head)?.src();
-        let message = arp::Header::new_checked(head.get(ethernet::LEN..).unwrap_or_default())?;
+        let message = arp::Header::new_checked(head.get(payload..).unwrap_or_default())?;
         let is_right = message.hardware_type() == arp::ETHERNET && message.protocol_type() == EtherType::IPV4;
         let sender = message.sender_ip();
         if is_right && !sender.is_unspecified() && message.sender_mac() == from {
@@ -122,11 +127,11 @@ impl Neighbours {
     }
 
     /// Hears the sender of a solicitation, and the target of an advertisement.
-    fn hear_neighbour(&self, packets: &Packets<'_>, id: PacketId) -> Result<(), WireError> {
+    fn hear_neighbour(&self, packets: &Packets<'_>, id: PacketId, payload: usize) -> Result<(), WireError> {
         let head = packets.head(id);
         let from = ethernet::Header::new_checked(head)?.src();
-        let ip = ipv6::Header::new_checked(head.get(ethernet::LEN..).unwrap_or_default())?;
-        let message = ndp::Header::new_checked(head.get(ND..).unwrap_or_default())?;
+        let ip = ipv6::Header::new_checked(head.get(payload..).unwrap_or_default())?;
+        let message = ndp::Header::new_checked(head.get(payload + ipv6::LEN..).unwrap_or_default())?;
         if ip.hop_limit() != ND_HOP_LIMIT {
             return Ok(());
         }
@@ -142,9 +147,9 @@ impl Neighbours {
     }
 
     /// Hears the answer of a DHCP server.
-    fn hear_dhcp(&self, packets: &mut Packets<'_>, id: PacketId) -> Result<(), WireError> {
+    fn hear_dhcp(&self, packets: &mut Packets<'_>, id: PacketId, payload: usize) -> Result<(), WireError> {
         let now = packets.now();
-        let Some(message) = message(packets, id)? else { return Ok(()) };
+        let Some(message) = message(packets, id, payload)? else { return Ok(()) };
         let ack = dhcp::Ack::parse(message)?;
         if let Some(dhcp::Ack { mac, ip, lease: Some(lease) }) = ack {
             self.lease(packets, id, mac, ip.into(), now, lease);
@@ -153,11 +158,11 @@ impl Neighbours {
     }
 
     /// Hears the reply of a DHCPv6 server, which goes to its client's MAC address.
-    fn hear_dhcpv6(&self, packets: &mut Packets<'_>, id: PacketId) -> Result<(), WireError> {
+    fn hear_dhcpv6(&self, packets: &mut Packets<'_>, id: PacketId, payload: usize) -> Result<(), WireError> {
         let now = packets.now();
         let client = ethernet::Header::new_checked(packets.head(id))?.dst();
         let vlan = vlan_of(packets, id);
-        let Some(message) = message(packets, id)? else { return Ok(()) };
+        let Some(message) = message(packets, id, payload)? else { return Ok(()) };
         // The addresses are noted first, because the message is borrowed.
         let mut found = [None; 8];
         let mut places = found.iter_mut();
@@ -218,22 +223,42 @@ impl Neighbours {
         is_pushed
     }
 
+    /// Returns the kind of a packet that may have priority tags.
+    ///
+    /// # Errors
+    /// There are too many to tell.
     #[inline]
-    fn sort(&self, head: &[u8]) -> Sort {
-        let Some(front) = head.first_chunk::<24>() else { return Sort::Other };
-        match u16::from_be_bytes([front[12], front[13]]) {
-            0x0806 => Sort::Arp,
-            0x86dd if front[20] == IpProtocol::ICMPV6.0 => match head.get(ND).map(|kind| ndp::Kind::of(*kind)) {
-                Some(Some(ndp::Kind::NeighborSolicitation | ndp::Kind::NeighborAdvertisement)) => Sort::Neighbour,
-                _ => Sort::Other,
-            },
-            0x86dd if front[20] == IpProtocol::UDP.0 => match head.get(ND..ND + 4) {
+    fn sort(head: &[u8]) -> Result<Sorted, WireError> {
+        let (ether_type, payload) = match vlan::skip_priority(head) {
+            Err(WireError::TooManyTags) => return Err(WireError::TooManyTags),
+            // What is cut is of no kind.
+            skipped => skipped.unwrap_or((EtherType(0), ethernet::LEN)),
+        };
+        let sort = head.get(payload..).map_or(Sort::Other, |packet| Sort::of(ether_type, packet));
+        Ok(Sorted { sort, payload })
+    }
+}
+
+impl Sort {
+    /// Returns the kind of a packet of this type.
+    #[inline]
+    fn of(ether_type: EtherType, packet: &[u8]) -> Self {
+        let Some(front) = packet.first_chunk::<10>() else { return Sort::Other };
+        match ether_type {
+            EtherType::ARP => Sort::Arp,
+            EtherType::IPV6 if front[6] == IpProtocol::ICMPV6.0 => {
+                match packet.get(ipv6::LEN).map(|kind| ndp::Kind::of(*kind)) {
+                    Some(Some(ndp::Kind::NeighborSolicitation | ndp::Kind::NeighborAdvertisement)) => Sort::Neighbour,
+                    _ => Sort::Other,
+                }
+            }
+            EtherType::IPV6 if front[6] == IpProtocol::UDP.0 => match packet.get(ipv6::LEN..ipv6::LEN + 4) {
                 Some(&[2, 35, 2, 34]) => Sort::Dhcpv6,
                 _ => Sort::Other,
             },
-            0x0800 if front[23] == IpProtocol::UDP.0 => {
-                let at = ethernet::LEN + usize::from(front[14] & 0xf) * 4;
-                match head.get(at..at + 4) {
+            EtherType::IPV4 if front[9] == IpProtocol::UDP.0 => {
+                let at = usize::from(front[0] & 0xf) * 4;
+                match packet.get(at..at + 4) {
                     Some(&[0, 67, 0, 68]) => Sort::Dhcp,
                     Some(&[_, _, 0, 67]) => Sort::DhcpQuestion,
                     _ => Sort::Other,
@@ -248,9 +273,12 @@ impl Node for Neighbours {
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         for &id in batch.ids() {
             let head = packets.head(id);
-            let sort = self.sort(head);
+            let Ok(sorted) = Self::sort(head) else {
+                packets.discard(id, Reason::Hidden);
+                continue;
+            };
             let is_own = head.first_chunk().is_some_and(|mac| MacAddr(*mac).as_u64() == self.own);
-            if sort == Sort::Other && !is_own || self.look(packets, id, sort) {
+            if sorted.sort == Sort::Other && !is_own || self.look(packets, id, sorted) {
                 next.push(0, id);
             }
         }
@@ -268,19 +296,20 @@ fn vlan_of(packets: &Packets<'_>, id: PacketId) -> VlanId {
 
 /// Returns whether a question to a DHCP server names the station that has sent it, or is that of a relay. One
 /// that names another station would get an address for that one. One that cannot be read is no question.
-fn is_of_sender(packets: &mut Packets<'_>, id: PacketId) -> bool {
+fn is_of_sender(packets: &mut Packets<'_>, id: PacketId, payload: usize) -> bool {
     let Ok(sender) = ethernet::Header::new_checked(packets.head(id)).map(|header| header.src()) else { return false };
-    match message(packets, id).and_then(|message| message.map(dhcp::client).transpose()) {
+    match message(packets, id, payload).and_then(|message| message.map(dhcp::client).transpose()) {
         Ok(Some(client)) => client.is_none_or(|client| client == sender),
         Ok(None) | Err(_) => false,
     }
 }
 
-/// Returns the visible part of the message in a UDP packet; `None` if it is a fragment.
-fn message<'p>(packets: &'p mut Packets<'_>, id: PacketId) -> Result<Option<&'p [u8]>, WireError> {
+/// Returns the visible part of the message in a UDP packet, whose IP header is at `payload`; `None` if it is
+/// a fragment.
+fn message<'p>(packets: &'p mut Packets<'_>, id: PacketId, payload: usize) -> Result<Option<&'p [u8]>, WireError> {
     let len = packets.len(id) as usize;
     packets.pull_up(id, len.min(packets.max_head(id)));
-    let packet = packets.head(id).get(ethernet::LEN..).unwrap_or_default();
+    let packet = packets.head(id).get(payload..).unwrap_or_default();
     let at = if packet.first().is_some_and(|first| first >> 4 == 4) {
         let header = ipv4::Header::new_checked(packet)?;
         if header.is_fragment() {

@@ -323,6 +323,43 @@ fn a_server_at_a_trusted_port_binds_the_addresses_that_it_gives() {
     assert_eq!((rig.bound(v4(99)), rig.counter("bound-elsewhere")), (Some((mac(99), None)), 1));
 }
 
+fn tagged(tags: &[u8], frame: &[u8]) -> Vec<u8> {
+    [&frame[..12], tags, &frame[12..]].concat()
+}
+
+/// A priority tag names no VLAN: messages behind some count as those without.
+#[test]
+fn messages_behind_priority_tags_are_heard() {
+    for count in 1..=4 {
+        let tags = [0x81, 0, 0xe0, 0, 0x88, 0xa8, 0, 0].repeat(2)[..4 * count].to_vec();
+        let mut rig = Rig::new();
+        rig.own(2);
+        let got = rig.send(PLAIN, &tagged(&tags, &arp_question(8, v4(8), v4(2))));
+        assert_eq!(got.iter().map(|(port, _)| *port).collect::<Vec<_>>(), [PLAIN], "{count} tags: it is answered");
+        let got = rig.send(PLAIN, &tagged(&tags, &solicitation(8, v6(8), v6(2))));
+        assert_eq!(got.iter().map(|(port, _)| *port).collect::<Vec<_>>(), [PLAIN], "{count} tags: it is answered");
+        rig.send(CHECKED, &tagged(&tags, &arp_question(5, v4(5), v4(77))));
+        rig.send(CHECKED, &tagged(&tags, &solicitation(5, v6(5), v6(77))));
+        assert_eq!([rig.bound(v4(5)), rig.bound(v6(5))], [Some((mac(5), Some(CHECKED))); 2], "{count} tags");
+        rig.send(TRUSTED, &tagged(&tags, &to_client(mac(8), false, &ack(8))));
+        rig.send(TRUSTED, &tagged(&tags, &to_client(mac(8), true, &reply(8, 60))));
+        assert_eq!([rig.bound(v4(8)), rig.bound(v6(8))], [Some((mac(8), Some(PLAIN))); 2], "{count} tags");
+        // A guest asks a server for itself only.
+        assert_eq!(rig.send(PLAIN, &tagged(&tags, &ask(8, 5))), []);
+        assert_eq!(rig.drops[usize::from(PLAIN)].count(Reason::Spoofed), 1, "{count} tags");
+    }
+}
+
+#[test]
+fn messages_of_a_vlan_or_behind_too_many_priority_tags_are_not_heard() {
+    let mut rig = Rig::new();
+    let question = arp_question(5, v4(5), v4(77));
+    rig.floods(CHECKED, &tagged(&[0x81, 0, 0, 0, 0x81, 0, 0, 5], &question));
+    assert_eq!(rig.send(CHECKED, &tagged(&[0x81, 0, 0, 0].repeat(5), &question)), []);
+    assert_eq!(rig.drops[usize::from(CHECKED)].count(Reason::Hidden), 1);
+    assert_eq!(rig.bound(v4(5)), None);
+}
+
 /// Returns a question to a server about an address for a station.
 fn ask(from: u8, client: u8) -> Vec<u8> {
     let mut message = ack(client);

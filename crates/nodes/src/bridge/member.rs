@@ -1,7 +1,7 @@
 //! The rules of one port of a bridge: its VLANs, and whom its frames may reach.
 
 use straightline_packet::{PacketVlan, PortIndex, Reason};
-use straightline_wire::{EtherType, VlanId, VlanSet};
+use straightline_wire::{EtherType, VlanId, VlanSet, WireError, ethernet, vlan};
 
 use super::form::TagForm;
 
@@ -137,7 +137,7 @@ pub struct PortVlans {
 /// A port's part in its VLANs. The names are those of Open vSwitch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VlanRole {
-    /// Frames without tags, in one VLAN.
+    /// Frames without tags but priority tags, in one VLAN.
     Access(VlanId),
     /// Frames with a tag of this kind, in these VLANs.
     Trunk {
@@ -200,8 +200,8 @@ impl NestedTags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Classified {
     pub(super) vlan: PacketVlan,
-    /// The frame has a tag that must go.
-    pub(super) pops: bool,
+    /// The number of tags that must go.
+    pub(super) pops: usize,
 }
 
 impl PortVlans {
@@ -271,17 +271,17 @@ impl PortVlans {
     }
 
     /// Returns the VLAN of a frame that has come in (the ingress filter). `tag` are the four bytes
-    /// behind its addresses if the frame begins with a tag of either kind, else 0. `network` is the
-    /// VLAN that the port's tunnel has found.
+    /// behind its addresses if the frame begins with a tag of either kind, else 0; `head` is its begin.
+    /// `network` is the VLAN that the port's tunnel has found.
     #[inline]
-    pub(super) fn classify(&self, tag: u32, network: Option<PacketVlan>) -> Result<Classified, Reason> {
+    pub(super) fn classify(&self, tag: u32, head: &[u8], network: Option<PacketVlan>) -> Result<Classified, Reason> {
         match &self.role {
             VlanRole::Customer(own) => Ok(self.untagged_in(*own)),
-            VlanRole::Access(own) => self.without_vlan(*own, tag),
+            VlanRole::Access(own) => self.without_vlan(*own, tag, head),
             VlanRole::Networks { vlans, keeps_tags } => {
                 let id = network.map(|vlan| vlan.id).filter(|id| vlans.contains(*id));
                 let id = id.ok_or(Reason::VlanNotAllowed)?;
-                if *keeps_tags { Ok(self.untagged_in(id)) } else { self.without_vlan(id, tag) }
+                if *keeps_tags { Ok(self.untagged_in(id)) } else { self.without_vlan(id, tag, head) }
             }
             VlanRole::Trunk { tpid, vlans, native } => {
                 let found = Found::of(tag);
@@ -291,7 +291,7 @@ impl PortVlans {
                 }
                 let id = if found.vid == 0 { native.map(|native| native.id) } else { VlanId::new(found.vid) };
                 match id.filter(|id| vlans.contains(*id)) {
-                    Some(id) => Ok(found.within(id)),
+                    Some(id) => Ok(found.within(id, 1)),
                     None => Err(Reason::VlanNotAllowed),
                 }
             }
@@ -302,17 +302,25 @@ impl PortVlans {
     #[inline]
     fn untagged_in(&self, id: VlanId) -> Classified {
         let vlan = PacketVlan { id, pcp: self.priority, dei: false };
-        Classified { vlan, pops: false }
+        Classified { vlan, pops: 0 }
     }
 
-    /// A frame that may have a priority tag, but no VLAN, goes on in this one.
+    /// A frame that may have priority tags, but no VLAN, goes on in this one. It has the priority of the
+    /// first tag.
     #[inline]
-    fn without_vlan(&self, id: VlanId, tag: u32) -> Result<Classified, Reason> {
+    fn without_vlan(&self, id: VlanId, tag: u32, head: &[u8]) -> Result<Classified, Reason> {
         if tag == 0 {
             return Ok(self.untagged_in(id));
         }
-        let found = Found::of(tag);
-        if found.tpid == EtherType::VLAN && found.vid == 0 { Ok(found.within(id)) } else { Err(Reason::VlanNotAllowed) }
+        match vlan::skip_priority(head) {
+            Ok((ether_type, _)) if ether_type.is_vlan() => Err(Reason::VlanNotAllowed),
+            Ok((_, payload)) => {
+                let pops = (payload - ethernet::LEN) / vlan::LEN;
+                Ok(Found::of(tag).within(id, pops))
+            }
+            Err(WireError::TooManyTags) => Err(Reason::Hidden),
+            Err(_) => Err(Reason::Runt),
+        }
     }
 }
 
@@ -337,9 +345,9 @@ impl Found {
         }
     }
 
-    /// The frame goes on in a VLAN without its tag, and with its priority.
+    /// The frame goes on in a VLAN without its first tags, and with the priority of this one.
     #[inline]
-    fn within(self, id: VlanId) -> Classified {
-        Classified { vlan: PacketVlan { id, pcp: self.pcp, dei: self.dei }, pops: true }
+    fn within(self, id: VlanId, pops: usize) -> Classified {
+        Classified { vlan: PacketVlan { id, pcp: self.pcp, dei: self.dei }, pops }
     }
 }

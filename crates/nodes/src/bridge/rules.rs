@@ -82,7 +82,7 @@ impl Lane {
             };
         };
         let untagged = match &rules.vlans {
-            Some(vlans) => vlans.classify(0, None).map(|found| Some(found.vlan)),
+            Some(vlans) => vlans.classify(0, &[], None).map(|found| Some(found.vlan)),
             None => Ok(None),
         };
         let has_networks = rules.vlans.as_ref().is_some_and(PortVlans::are_networks);
@@ -230,7 +230,7 @@ impl Rules {
         if nested.allows(type_of(head)) { Ok(()) } else { Err(Reason::NestedTag) }
     }
 
-    /// Returns the VLAN of a frame that has come in, and whether it has a tag that must go.
+    /// Returns the VLAN of a frame that has come in, and the number of its tags that must go.
     ///
     /// # Errors
     /// The reason to drop the frame.
@@ -239,10 +239,10 @@ impl Rules {
         port: PortIndex,
         head: &[u8],
         network: Option<PacketVlan>,
-    ) -> Result<(Option<PacketVlan>, bool), Reason> {
+    ) -> Result<(Option<PacketVlan>, usize), Reason> {
         let lane = self.lane(port).ok_or(Reason::NotConnected)?;
-        let found = self.classify(port, lane, tag_of(head)?, network)?;
-        Ok((found.map(|found| found.vlan), found.is_some_and(|found| found.pops)))
+        let found = self.classify(port, lane, tag_of(head)?, head, network)?;
+        Ok((found.map(|found| found.vlan), found.map_or(0, |found| found.pops)))
     }
 
     /// Counts a frame from `port` that is flooded in the second `now`. Returns `false` if it is beyond
@@ -264,13 +264,14 @@ impl Rules {
         port: PortIndex,
         lane: &Lane,
         tag: u32,
+        head: &[u8],
         network: Option<PacketVlan>,
     ) -> Result<Option<Classified>, Reason> {
         if tag == 0 && !lane.has_networks {
-            return lane.untagged.map(|vlan| vlan.map(|vlan| Classified { vlan, pops: false }));
+            return lane.untagged.map(|vlan| vlan.map(|vlan| Classified { vlan, pops: 0 }));
         }
         match self.members.get(port.index()) {
-            Some(Some(PortRules { vlans: Some(vlans), .. })) => vlans.classify(tag, network).map(Some),
+            Some(Some(PortRules { vlans: Some(vlans), .. })) => vlans.classify(tag, head, network).map(Some),
             Some(Some(_)) => Ok(None),
             Some(None) | None => Err(Reason::NotConnected),
         }
@@ -292,6 +293,12 @@ pub(super) fn tag_of(head: &[u8]) -> Result<u32, Reason> {
         return Ok(0);
     }
     if head.len() < TAGGED { Err(Reason::Runt) } else { Ok(word) }
+}
+
+/// Returns whether these four bytes behind the addresses of a frame are a tag that names no VLAN.
+#[inline]
+pub(super) fn is_priority_tag(rest: u32) -> bool {
+    is_tag((rest >> 16) as u16) && rest & 0xfff == 0
 }
 
 /// Returns the type that a frame begins with; 0 if it has none.

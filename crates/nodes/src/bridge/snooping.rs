@@ -10,7 +10,8 @@
 //! | report of a host | the ports of queriers |
 //! | query, hello of PIM, message of an unknown type, message that cannot be used | all ports |
 //! | 224.0.0.0/24, ff02::/16, groups of the scopes 0 and 1 | all ports |
-//! | broadcast, no IP, a tag in the frame, an Ethernet address of another group | all ports |
+//! | broadcast, no IP, a tag of a VLAN in the frame, an Ethernet address of another group | all ports |
+//! | more priority tags than receivers agree on | no port |
 //!
 //! - **Without a querier** in its VLAN, a packet goes to all ports: nobody asks hosts to repeat what they
 //!   listen to. The same holds while hosts answer the first query. IPv4 and IPv6 are apart.
@@ -46,7 +47,7 @@ mod timing;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use straightline_packet::{Checksum, PacketId, Packets};
+use straightline_packet::{Checksum, PacketId, Packets, Reason};
 use straightline_wire::VlanId;
 
 pub use control::SnoopingTable;
@@ -102,13 +103,16 @@ impl Snooper {
 
     /// Returns the edges for a frame to a group address that came from the edge `from`, which may be among
     /// them; `None` for all. Learns from the frame if it is a message.
+    ///
+    /// # Errors
+    /// The reason to drop the frame.
     pub(super) fn outputs(
         &mut self,
         packets: &mut Packets<'_>,
         id: PacketId,
         vlan: VlanId,
         from: usize,
-    ) -> Option<&EdgeSet> {
+    ) -> Result<Option<&EdgeSet>, Reason> {
         let now = packets.now();
         let mut meaning = visible(packets, id).meaning();
         if let Meaning::Long(end, _) = meaning
@@ -121,6 +125,7 @@ impl Snooper {
         let add = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
         let is_known = match meaning {
             Meaning::Other => false,
+            Meaning::Hidden => return Err(Reason::Hidden),
             Meaning::Packet(group) => {
                 groups.outputs(GroupKey { vlan, group }, now, &mut self.outputs, &mut self.scratch)
             }
@@ -152,7 +157,7 @@ impl Snooper {
                 false
             }
         };
-        is_known.then_some(&self.outputs)
+        Ok(is_known.then_some(&self.outputs))
     }
 }
 

@@ -9,9 +9,9 @@ use foldhash::fast::FixedState;
 
 use straightline_conntrack::{self as conntrack, Ends, Key, Segment, Side};
 use straightline_packet::{Checksum, Offload, PacketId, Packets};
-use straightline_wire::{EtherType, IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
+use straightline_wire::{EtherType, IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp, vlan};
 
-use crate::headers::{ANY_FRAGMENT, Headers, LATER_FRAGMENT, Network, TAG_PRESENT, Transport};
+use crate::headers::{ANY_FRAGMENT, Headers, LATER_FRAGMENT, Network, Transport, VID};
 
 /// An address of IPv6, or one of IPv4 in its mapped form (RFC 4291, 2.5.5.2).
 pub(crate) type Address = [u8; 16];
@@ -200,21 +200,23 @@ impl Facts {
         if is_ip { Facts::Damaged } else { Facts::Frame(EtherType(headers.ether_type)) }
     }
 
-    /// Reads a packet. A tag is not one of its bridge.
+    /// Reads a packet, behind priority tags. Another tag is not one of its bridge.
     #[inline]
     pub(super) fn of(packets: &mut Packets<'_>, id: PacketId) -> Self {
         let headers = Headers::of(packets, id);
         let Offload { checksum, gso } = packets.offload(id);
         let is_finished = gso.is_none() && !matches!(checksum, Checksum::Partial { .. });
         let is_ip = matches!(EtherType(headers.ether_type), EtherType::IPV4 | EtherType::IPV6);
+        // A priority tag names no VLAN: receivers take the packet for what is behind it.
+        let has_vlan = headers.tag & VID != 0;
         // A checksum that is left to others could change the type of a frame.
-        if !is_finished && (!is_ip || headers.tag & TAG_PRESENT != 0) {
+        if headers.is_hidden || !is_finished && (!is_ip || has_vlan) {
             return Facts::Damaged;
         }
-        if headers.tag & TAG_PRESENT != 0 {
+        if has_vlan {
             return Facts::Frame(EtherType::VLAN);
         }
-        if usize::from(headers.l3) != ethernet::LEN {
+        if usize::from(headers.l3) != ethernet::LEN + vlan::LEN * usize::from(headers.tags) {
             // An LLC frame may carry IP or ARP, but no guest sends it so.
             return Facts::Frame(EtherType(LLC));
         }

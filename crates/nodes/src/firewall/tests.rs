@@ -244,6 +244,52 @@ fn errors_about_connections_that_the_next_policy_allows_pass() {
     assert_eq!(rig.control.counts(VM).expect("a share").half_open_outbound, 1);
 }
 
+/// A priority tag names no VLAN: a receiver takes the packet for what is behind.
+#[test]
+fn packets_behind_priority_tags_are_judged_as_those_without() {
+    let tagged = |count: usize, frame: &[u8]| {
+        let tags = [0x81, 0, 0xe0, 0, 0x88, 0xa8, 0, 0].repeat(3);
+        [&frame[..12], &tags[..4 * count], &frame[12..]].concat()
+    };
+    let mut arp = vec![0; 42];
+    arp[..12].copy_from_slice(&frame(OWN, PEER, Transport::Udp { src_port: 1, dst_port: 1 }, b"")[..12]);
+    arp[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    for count in 1..=4 {
+        let port = 4000 + u16::try_from(count).expect("few");
+        let mut rig = Rig::new(&[], &["udp 53 to any", "ethertype vlan"]);
+        assert!(rig.sends(tagged(count, &udp((OWN, port), (PEER, 53)))), "{count} tags");
+        assert!(rig.gets(udp((PEER, 53), (OWN, port))), "its answer");
+        assert!(rig.gets(tagged(count, &udp((PEER, 53), (OWN, port)))), "its answer, with tags");
+        assert!(rig.sends(tagged(count, &arp)), "ARP behind {count} tags");
+        assert!(!rig.sends(tagged(count, &udp((OWN, port), (PEER, 54)))), "it is no frame of a VLAN");
+        assert!(!rig.gets(tagged(count, &udp((PEER, 9), (OWN, 9)))), "nobody allows it");
+        // Whatever the groups allow: no server of DHCP, no router.
+        let mut rig = Rig::new(&["any from any", "ethertype vlan"], &["any to any", "ethertype vlan"]);
+        assert!(!rig.sends(tagged(count, &udp((OWN, 67), (PEER, 68)))), "a server of DHCP behind {count} tags");
+        assert!(!rig.sends(tagged(count, &icmp(OWN, PEER, &[9, 0, 0, 0, 0, 0, 0, 0]))), "a router behind {count} tags");
+        let with_vlan = [&tagged(count, &arp)[..12 + 4 * count], &[0x81, 0, 0, 5], &arp[12..]].concat();
+        assert!(rig.sends(with_vlan), "a frame of a VLAN behind {count} tags");
+    }
+    let mut rig = Rig::new(&[], &["any to any", "ethertype vlan"]);
+    let hidden = rig.dropped(Reason::Hidden);
+    assert!(!rig.sends(tagged(5, &udp((OWN, 1), (PEER, 53)))), "receivers differ in what they see");
+    assert_eq!(rig.dropped(Reason::Hidden), hidden + 1);
+}
+
+/// Checksums and segments that are left to others are those of the packet behind the tags.
+#[test]
+fn offloads_behind_priority_tags_cover_the_transport_only() {
+    let plain = udp((OWN, 1), (PEER, 2));
+    let bytes = [&plain[..12], &[0x81, 0, 0, 0], &plain[12..]].concat();
+    for (start, offset, passes) in [(38, 6, true), (34, 6, false), (38, 2, false), (14, 0, false)] {
+        let mut rig = Rig::new(&[], &["any to any"]);
+        let offload = Offload { checksum: Partial { start, offset }, gso: None };
+        rig.sources[0].send(vec![Carried { port: 0, bytes: bytes.clone(), offload }]);
+        rig.worker.turn();
+        assert_eq!(rig.taken[0].take().len(), usize::from(passes), "a checksum at {start} + {offset}");
+    }
+}
+
 #[test]
 fn frames_that_hide_something_drop() {
     let mut rig = Rig::new(&["any from any"], &["any to any"]);

@@ -391,7 +391,7 @@ impl View<'_, '_> {
         if self.has_vlans || self.headers.tag == 0 {
             return Ok(());
         }
-        pop(self.packets, self.id)?;
+        pop(self.packets, self.id, 1)?;
         self.parse_behind_tags();
         Ok(())
     }

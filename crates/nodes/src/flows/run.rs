@@ -100,11 +100,16 @@ impl Run<'_, '_> {
         if table.needs_headers {
             readable.retain(|id| {
                 self.parse(packets, id);
-                let is_cut = table.needs_all && self.work.headers[id.index()].is_cut;
-                if is_cut {
-                    self.settle(packets, id, Outcome::Failed(Reason::FlowHeaders));
+                let headers = &self.work.headers[id.index()];
+                let unknown = match headers {
+                    Headers { is_hidden: true, .. } => Some(Reason::Hidden),
+                    Headers { is_cut: true, .. } if table.needs_all => Some(Reason::FlowHeaders),
+                    _ => None,
+                };
+                if let Some(reason) = unknown {
+                    self.settle(packets, id, Outcome::Failed(reason));
                 }
-                !is_cut
+                unknown.is_none()
             });
         }
         let Work { keys, best, headers, states, .. } = &mut *self.work;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use az::SaturatingAs;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, IgnorePoison, MAX_BATCH, PacketId, Packets, Reason};
-use straightline_wire::{EtherType, Question, VlanId, ethernet, ndp, vlan};
+use straightline_wire::{Question, VlanId, ethernet, ndp, vlan};
 
 use crate::Tunnel;
 use crate::encap::output::Round;
@@ -329,15 +329,15 @@ impl Node for Encap {
     }
 }
 
-/// Returns whether a frame has a VLAN tag. A tag with VID 0 tells its priority only (IEEE 802.1Q,
-/// 6.9.1).
+/// Returns whether a frame has the tag of a VLAN. A tag with VID 0 tells its priority only (IEEE 802.1Q,
+/// 6.9.1). More of them than receivers agree on may hide another one.
 pub(crate) fn has_vlan_tag(packets: &mut Packets<'_>, id: PacketId) -> bool {
-    const WITH_TAG: usize = ethernet::LEN + vlan::LEN;
+    const WITH_TAGS: usize = ethernet::LEN + vlan::LEN * (vlan::MAX_PRIORITY_TAGS + 1);
     let len = packets.len(id) as usize;
-    packets.pull_up(id, len.min(WITH_TAG));
+    packets.pull_up(id, len.min(WITH_TAGS));
     let head = packets.head(id);
-    let ether_type = head.get(12..14).map_or(EtherType(0), |bytes| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])));
-    let is_priority =
-        ether_type == EtherType::VLAN && head.get(14..16).is_some_and(|tci| tci[0] & 0x0f == 0 && tci[1] == 0);
-    ether_type.is_vlan() && !is_priority
+    match vlan::skip_priority(head) {
+        Ok((ether_type, _)) => ether_type.is_vlan(),
+        Err(_) => ethernet::Header::new_checked(head).is_ok_and(|header| header.ether_type().is_vlan()),
+    }
 }

@@ -489,7 +489,7 @@ fn packets_in_other_frames() {
     let len = u8::try_from(plain.len() - 14 + 8).expect("short");
     let frames = [
         behind(&[0x81, 0, 0, 5]),
-        behind(&[0x81, 0, 0, 0]),
+        behind(&[0x81, 0, 0, 0, 0x81, 0, 0, 5]),
         behind(&[0x88, 0xa8, 0, 5]),
         behind(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 5]),
         behind(&[0x91, 0, 0, 5]),
@@ -517,6 +517,15 @@ fn packets_in_other_frames() {
     let mut version = plain.clone();
     version[14] = 0x65;
     lan.refuses("IPv4's EtherType, version 6", &["hidden"], &[version]);
+    // A priority tag is no VLAN, and no disguise.
+    let denied = udp((ATTACKER, 7), (TARGET, 10));
+    let tags = [0x81, 0, 0xe0, 0, 0x88, 0xa8, 0, 0].repeat(3);
+    for count in 1..=4 {
+        let tagged = [&denied[..12], &tags[..4 * count], &denied[12..]].concat();
+        lan.refuses("behind priority tags", &["denied"], &[tagged]);
+        lan.passes(ATTACKER, TARGET, &behind(&tags[..4 * count]));
+    }
+    lan.refuses("behind too many priority tags", &["hidden"], &[behind(&tags[..20])]);
     lan.passes(ATTACKER, TARGET, &plain);
     lan.end();
 }

@@ -111,9 +111,15 @@ fn tags_at_an_access_port() {
     ];
     let sent = lan.send_all(tags.iter().map(|tags| tagged(&plain, tags)));
     lan.rig.wait_drops(0, "vlan-not-allowed", sent);
-    // A priority tag goes. The one behind it would be the first one of a frame that leaves.
+    // Priority tags go, and are no disguise.
+    let service = [0x88, 0xa8, 0xe0, 0];
+    send(&mut lan.attacker, &tagged(&plain, &[tag(0), service, tag(0)]));
+    assert_eq!(take(&mut lan.bystander, 1)[0].1, plain);
     send(&mut lan.attacker, &tagged(&plain, &[tag(0), tag(20)]));
-    lan.rig.wait_drops(0, "nested-tag", 1);
+    send(&mut lan.attacker, &tagged(&plain, &[service, tag(0), tag(0), tag(0), SERVICE]));
+    lan.rig.wait_drops(0, "vlan-not-allowed", sent + 2);
+    send(&mut lan.attacker, &tagged(&plain, &[tag(0); 5]));
+    lan.rig.wait_drops(0, "hidden", 1);
     let cut = (14..18).map(|len| tagged(&plain, &[tag(20)])[..len].to_vec());
     let sent = lan.send_all(cut);
     lan.rig.wait_drops(0, "runt", sent);
@@ -128,7 +134,7 @@ fn tags_that_hop_by_a_native_vlan() {
     let customer = PortVlans { role: VlanRole::Customer(id(10)), priority: 0 };
     let service = [0x88, 0xa8, 0, 20];
     let ways: [(PortVlans, &[[u8; 4]], &str); 3] = [
-        (PortVlans::access(id(10)), &[tag(0)], "nested-tag"),
+        (PortVlans::access(id(10)), &[tag(0)], "vlan-not-allowed"),
         (customer, &[], "nested-tag"),
         (trunk(), &[tag(10)], "nested-tag"),
     ];

@@ -1,11 +1,12 @@
 //! The meaning of a frame for snooping: a packet to a group, or a message about groups.
 //!
-//! Only untagged frames are read. What is damaged, forged or too long to be seen whole is no message.
+//! Frames without tags are read, and those with priority tags. What is damaged, forged or too long to be
+//! seen whole is no message.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use straightline_wire::group_records::{GroupRecords, RecordType, code8};
-use straightline_wire::{EtherType, IpProtocol, IpVersion, ethernet, igmp, ipv4, ipv6, mld, pim};
+use straightline_wire::{EtherType, IpProtocol, IpVersion, WireError, igmp, ipv4, ipv6, mld, pim, vlan};
 
 use super::groups::Change;
 use super::key::is_tracked;
@@ -27,6 +28,8 @@ pub(super) struct Visible<'a> {
 pub(super) enum Meaning<'a> {
     /// It goes to all ports, and says nothing.
     Other,
+    /// Its meaning lies behind too many priority tags.
+    Hidden,
     /// A packet to a group that the table may know.
     Packet(IpAddr),
     /// Hosts join and leave groups.
@@ -106,11 +109,11 @@ fn change(record_type: RecordType, sources: usize) -> Option<Change> {
 impl<'a> Visible<'a> {
     /// Returns the meaning of the frame.
     pub(super) fn meaning(self) -> Meaning<'a> {
-        let Ok(link) = ethernet::Header::new_checked(self.head) else { return Meaning::Other };
-        match link.ether_type() {
-            EtherType::IPV4 => self.v4(),
-            EtherType::IPV6 => self.v6(),
-            _ => Meaning::Other,
+        match vlan::skip_priority(self.head) {
+            Ok((EtherType::IPV4, l3)) => self.v4(l3),
+            Ok((EtherType::IPV6, l3)) => self.v6(l3),
+            Err(WireError::TooManyTags) => Meaning::Hidden,
+            Ok(_) | Err(_) => Meaning::Other,
         }
     }
 
@@ -123,14 +126,14 @@ impl<'a> Visible<'a> {
         self.head.get(start..end).ok_or(Meaning::Long(end, long))
     }
 
-    fn v4(self) -> Meaning<'a> {
-        let Ok(header) = ipv4::Header::new_checked(&self.head[ethernet::LEN..]) else { return Meaning::Other };
+    fn v4(self, l3: usize) -> Meaning<'a> {
+        let Ok(header) = ipv4::Header::new_checked(&self.head[l3..]) else { return Meaning::Other };
         let group = header.dst();
         if !group.is_multicast() || !is_mapped_v4(self.head, group) {
             return Meaning::Other;
         }
-        let start = ethernet::LEN + header.header_len();
-        let end = ethernet::LEN + usize::from(header.total_len());
+        let start = l3 + header.header_len();
+        let end = l3 + usize::from(header.total_len());
         match header.protocol() {
             IpProtocol::IGMP if header.is_fragment() || !header.checksum_ok() => Meaning::Invalid,
             IpProtocol::IGMP => self.igmp(&header, start, end).unwrap_or_else(|meaning| meaning),
@@ -174,9 +177,9 @@ impl<'a> Visible<'a> {
         })
     }
 
-    fn v6(self) -> Meaning<'a> {
-        let payload = ethernet::LEN + ipv6::LEN;
-        let Ok(header) = ipv6::Header::new_checked(&self.head[ethernet::LEN..]) else { return Meaning::Other };
+    fn v6(self, l3: usize) -> Meaning<'a> {
+        let payload = l3 + ipv6::LEN;
+        let Ok(header) = ipv6::Header::new_checked(&self.head[l3..]) else { return Meaning::Other };
         let group = header.dst();
         if !group.is_multicast() || !is_mapped_v6(self.head, group) {
             return Meaning::Other;

@@ -35,7 +35,8 @@ impl Rig {
         self.arena.turn(|turn| {
             let id = turn.accept_owned(PortIndex(0), frame).expect("a free slot");
             let vlan = VlanId::new(vid).expect("a VLAN");
-            snooper.outputs(turn.packets(), id, vlan, from).map(|set| set.edges().collect())
+            let outputs = snooper.outputs(turn.packets(), id, vlan, from).expect("few tags");
+            outputs.map(|set| set.edges().collect())
         })
     }
 

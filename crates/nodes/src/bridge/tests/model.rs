@@ -83,10 +83,10 @@ pub(super) fn enter(port: &BridgePort, frame: &[u8]) -> Option<Inside> {
     match &vlans.role {
         VlanRole::Customer(vid) => Some((vid.get(), own, frame.to_vec())),
         VlanRole::Access(vid) if !is_tagged => Some((vid.get(), own, frame.to_vec())),
-        VlanRole::Access(vid) if tpid == 0x8100 && word(frame, 14) & 0xfff == 0 => {
-            Some((vid.get(), word(frame, 14) & 0xf000, stripped()))
+        VlanRole::Access(vid) => {
+            let behind = without_priority_tags(frame)?;
+            Some((vid.get(), word(frame, 14) & 0xf000, [&frame[..12], behind].concat()))
         }
-        VlanRole::Access(_) => None,
         VlanRole::Trunk { tpid: own_tpid, native, .. } if tpid != own_tpid.0 => {
             Some((native.as_ref()?.id.get(), own, frame.to_vec()))
         }
@@ -97,6 +97,20 @@ pub(super) fn enter(port: &BridgePort, frame: &[u8]) -> Option<Inside> {
             vlans.contains(vid).then(|| (vid.get(), tci & 0xf000, stripped()))
         }
     }
+}
+
+/// Returns the bytes of a frame from its type on, behind up to four tags of VLAN 0; `None` if there is a tag
+/// of another VLAN, or one more.
+fn without_priority_tags(frame: &[u8]) -> Option<&[u8]> {
+    let mut rest = &frame[12..];
+    for _ in 0..=4 {
+        match rest {
+            [0x81, 0x00, ..] | [0x88, 0xa8, ..] if rest.len() < 6 || rest[2] & 0xf != 0 || rest[3] != 0 => return None,
+            [0x81, 0x00, ..] | [0x88, 0xa8, ..] => rest = &rest[4..],
+            _ => return Some(rest),
+        }
+    }
+    None
 }
 
 /// The frame as it leaves by a port.

@@ -208,6 +208,37 @@ fn a_frame_without_a_tag_of_its_vlan_begins_with_no_tag() {
 }
 
 #[test]
+fn an_access_port_takes_priority_tags_off() {
+    let ports = [access(10), access(10), trunk(EtherType::VLAN, &[10], None)];
+    let ports: Vec<_> = (0..).zip(ports).map(|(at, vlans)| of(at, vlans)).collect();
+    let mut rig = Rig::new(&ports);
+    let stack = [0x88, 0xa8, 0xe0, 0, 0x81, 0, 0x20, 0].repeat(3);
+    rig.forward(vec![(1, frame(ALL, 2, &[]))]);
+    for count in 1..=4 {
+        for to in [ALL, [2, 0, 0, 0, 0, 2]] {
+            let sent = frame(to, 1, &stack[..4 * count]);
+            let got = rig.forward(vec![(0, sent.clone()), (0, sent)]);
+            assert_eq!(got[1], vec![frame(to, 1, &[]); 2], "{count} tags");
+            let tagged = vec![frame(to, 1, &[0x81, 0, 0xe0, 10]); 2];
+            assert_eq!(got[2], if to == ALL { tagged } else { vec![] }, "{count} tags: the priority of the first");
+        }
+        let hidden = [&stack[..4 * count], &[0x81, 0, 0, 20]].concat();
+        assert!(rig.forward(vec![(0, frame(ALL, 1, &hidden))]).concat().is_empty(), "{count} tags");
+        let mut cut = frame(ALL, 1, &stack[..4 * count]);
+        cut.truncate(12 + 4 * count);
+        rig.forward(vec![(0, cut)]);
+    }
+    assert_eq!(rig.dropped_as(0, Reason::VlanNotAllowed), 4, "the tag behind them is that of a VLAN");
+    assert_eq!(rig.dropped_as(0, Reason::Runt), 4);
+    assert!(rig.forward(vec![(0, frame(ALL, 1, &stack[..20]))]).concat().is_empty());
+    assert_eq!(rig.dropped_as(0, Reason::Hidden), 1);
+    // Frames of one row differ behind the first tag.
+    let rows = [&stack[..8], &[stack[..4].to_vec(), vec![0x81, 0, 0, 20]].concat(), &stack[..4]];
+    let got = rig.forward(rows.map(|tags| (0, frame(ALL, 1, tags))).to_vec());
+    assert_eq!(got[1], vec![frame(ALL, 1, &[]); 2]);
+}
+
+#[test]
 fn isolated_ports_reach_only_others() {
     let mut ports: Vec<_> = (0..3).map(|port| BridgePort::plain(PortIndex(port))).collect();
     ports[0].rules.isolated = true;

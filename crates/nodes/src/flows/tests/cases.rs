@@ -169,6 +169,27 @@ fn packets_without_a_flow_are_dropped() {
     assert_eq!(rig.dropped(), [("no-flow", 2), ("flow-drop", 1)].into_iter().rev().collect::<Vec<_>>());
 }
 
+/// OvS takes the second of two priority tags for the type, so a test of fields behind them would be passed by.
+#[test]
+fn flows_look_behind_priority_tags() {
+    let arp = Match::new().with(Field::EthType, 0x0806);
+    let flows = [flow(0, 2, arp, vec![]), flow(0, 1, Match::new(), vec![output(2)])];
+    let mut rig = Rig::new();
+    rig.publish(&flows);
+    let frame = |tags: &[u8]| {
+        let bytes = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], tags, &[8, 6], &[0; 46]].concat();
+        vec![Carried::plain(0, bytes)]
+    };
+    let stack = [0x81, 0, 0xe0, 0, 0x88, 0xa8, 0, 0].repeat(3);
+    for count in 0..=4 {
+        assert!(rig.send(frame(&stack[..4 * count])).concat().is_empty(), "{count} tags");
+    }
+    assert_eq!(rig.dropped(), [("flow-drop", 5)]);
+    assert!(rig.send(frame(&stack[..20])).concat().is_empty());
+    assert_eq!(rig.dropped(), [("flow-drop", 5), ("hidden", 1)]);
+    assert_eq!(rig.send(frame(&[0x81, 0, 0, 0, 0x81, 0, 0, 5])).concat().len(), 1, "it is no ARP for anybody");
+}
+
 #[test]
 fn calls_have_limits() {
     let again = |actions: &[Action], table| [actions, &[Action::Resubmit { port: None, table: Some(table) }]].concat();

@@ -51,6 +51,20 @@ fn half(bytes: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(*bytes.get(at)?) << 8 | usize::from(*bytes.get(at + 1)?))
 }
 
+/// Returns the place of the type behind up to four tags of VLAN 0, which are not those of OvS's flows.
+fn behind_priority_tags(bytes: &[u8]) -> Option<usize> {
+    for at in (12..=28).step_by(4) {
+        if !matches!(half(bytes, at)?, 0x8100 | 0x88a8) {
+            return Some(at);
+        }
+        half(bytes, at + 4)?;
+        if half(bytes, at + 2)? & 0xfff != 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
 impl Parsed {
     fn of(bytes: &[u8]) -> Self {
         let mut parsed = Parsed::default();
@@ -68,7 +82,7 @@ impl Parsed {
         let mut at = 12;
         if matches!(half(bytes, 12)?, 0x8100 | 0x88a8) && bytes.len() >= 18 {
             self.values.insert(Field::VlanTci, half(bytes, 14)? as u128 | 0x1000);
-            at = 16;
+            at = if half(bytes, 14)? & 0xfff == 0 { behind_priority_tags(bytes).unwrap_or(16) } else { 16 };
         }
         let mut kind = half(bytes, at)?;
         at += 2;

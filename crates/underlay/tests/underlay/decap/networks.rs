@@ -122,14 +122,20 @@ fn stations_are_learned_in_their_network() {
 #[test]
 fn frames_with_a_tag_drop_if_the_tunnel_drops_them() {
     let frame = inner_frame();
-    let with = |tag: [u8; 4]| [&frame[..12], &tag, &frame[12..]].concat();
+    let with = |tags: &[u8]| [&frame[..12], tags, &frame[12..]].concat();
     for kind in kinds(7) {
         for drops_tags in [false, true] {
             let remotes = vec![ip("10.0.0.1"), ip("10.0.0.9")];
             let config = TunnelConfig { drops_tags, remotes, ..tunnel(kind.kind.clone(), true) };
             let mut rig = Rig::new(vec![config]);
-            for tag in [[0x81, 0, 0, 5], [0x88, 0xa8, 0x10, 0], [0x81, 0, 0x0f, 0xff]] {
-                let tagged = with(tag);
+            for tags in [
+                &[0x81, 0, 0, 5][..],
+                &[0x88, 0xa8, 0x10, 1],
+                &[0x81, 0, 0x0f, 0xff],
+                &[0x81, 0, 0, 0, 0x81, 0, 0, 5],
+                &[0x81, 0, 0, 0].repeat(5),
+            ] {
+                let tagged = with(tags);
                 let end = rig.send(&kind.packet(true, &tagged));
                 if drops_tags {
                     assert_eq!(end, End::Dropped(1, Reason::VlanNotAllowed), "{kind:?}");
@@ -138,7 +144,12 @@ fn frames_with_a_tag_drop_if_the_tunnel_drops_them() {
                 }
             }
             assert_eq!(rig.tunnels[0].stations(0).len(), usize::from(!drops_tags), "a dropped frame tells no station");
-            for untagged in [frame.clone(), with([0x81, 0, 0xe0, 0])] {
+            for untagged in [
+                frame.clone(),
+                with(&[0x81, 0, 0xe0, 0]),
+                with(&[0x88, 0xa8, 0x10, 0]),
+                with(&[0x81, 0, 0, 0, 0x88, 0xa8, 0, 0]),
+            ] {
                 assert_eq!(rig.send(&kind.packet(true, &untagged)).inside(), untagged, "{kind:?}");
             }
         }

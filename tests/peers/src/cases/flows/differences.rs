@@ -42,6 +42,15 @@ impl Difference {
     }
 }
 
+/// Returns whether a packet begins with two tags of VLAN 0. OvS takes the second one for the type, and we step
+/// over both.
+pub(super) fn has_several_priority_tags(frame: &[u8]) -> bool {
+    [12, 16].into_iter().all(|at| {
+        let tag = frame.get(at..).and_then(|rest| rest.first_chunk());
+        matches!(tag, Some([0x81, 0, high, 0] | [0x88, 0xa8, high, 0]) if high & 0xf == 0)
+    })
+}
+
 /// Returns whether the headers of a packet can be changed. Of a damaged header, OvS keeps the new values of
 /// fields for later tables, and we do not. We drop a first fragment whose checksum cannot be adjusted, since
 /// it is in a later one or covers bytes that are there; OvS sends it on with a wrong one.

@@ -226,7 +226,8 @@ fn by_number(outputs: Outputs) -> BTreeMap<usize, Vec<(usize, Vec<u8>)>> {
 fn frame(random: &mut Random, number: usize, kind: Actions, most_tags: u64) -> Vec<u8> {
     loop {
         let frame = any_frame(random, number, most_tags);
-        if kind == Actions::Ethernet || differences::can_change(&frame) {
+        let is_like_ovs = !differences::has_several_priority_tags(&frame);
+        if is_like_ovs && (kind == Actions::Ethernet || differences::can_change(&frame)) {
             return frame;
         }
     }

@@ -30,6 +30,8 @@ pub(super) enum Rule {
     BridgeGroupForwarded,
     /// Provider bridges drop frames to the addresses that are reserved in customers' bridges only.
     CustomerReservedDropped,
+    /// Access ports take off one tag of VLAN 0, and take what is behind it as payload.
+    OnePriorityTag,
     /// A frame leaves without a tag of its VLAN, and begins with a tag that was inside.
     NestedTagFirst,
 }
@@ -158,6 +160,9 @@ impl Model {
                 Outer::Tagged(tag) if is_own(&tag) => strip(tag, native.as_ref()?.vlan),
                 _ => enter(native.as_ref()?.vlan),
             },
+            (Mode::Access(vlan), Outer::Tagged(tag)) if !self.is(Rule::OnePriorityTag) => {
+                Some((Tag { vid: *vlan, ..tag }, without_priority_tags(frame)?))
+            }
             (Mode::Access(vlan) | Mode::Qinq(vlan), Outer::Tagged(tag)) if is_own(&tag) && self.is(Rule::OwnTag) => {
                 (tag.vid == 0 || tag.vid == *vlan).then(|| strip(tag, *vlan)).flatten()
             }
@@ -216,6 +221,19 @@ fn outer_of(frame: &[u8]) -> Outer {
     Outer::Tagged(Tag { tpid, vid: tci & 0xfff, priority, dei: tci & 0x1000 != 0 })
 }
 
+/// Returns a frame without its tags of VLAN 0, of which there are at most four; `None` if one of another VLAN
+/// is behind them.
+fn without_priority_tags(frame: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = frame.to_vec();
+    for _ in 0..4 {
+        match outer_of(&rest) {
+            Outer::Tagged(tag) if tag.vid == 0 => rest = without_tag(&rest),
+            _ => break,
+        }
+    }
+    matches!(outer_of(&rest), Outer::Untagged).then_some(rest)
+}
+
 /// Returns a frame without its outer tag.
 fn without_tag(frame: &[u8]) -> Vec<u8> {
     [&frame[..12], &frame[16..]].concat()
@@ -252,12 +270,23 @@ mod tests {
     #[test]
     fn an_access_port_tags_and_refuses() {
         // The port's priority is 5. That of a tag counts more, and has an indicator.
-        for (inside, tag) in [("88b5 07", "8100 a00a"), ("8100 7000 88b5 07", "8100 700a")] {
+        for (inside, tag) in
+            [("88b5 07", "8100 a00a"), ("8100 7000 88b5 07", "8100 700a"), ("88a8 7000 8100 e000 88b5 07", "8100 700a")]
+        {
             let tagged = format!("{tag} 88b5 07");
             let trunks = ["trunk", "untagged", "tagged"].map(|name| (name, tagged.as_str()));
             floods("b10", inside, &[&[("a10", "88b5 07")], &trunks[..]].concat());
         }
-        for refused in ["8100 000a 88b5", "8100 0014 88b5", "88a8 0000 88b5", "8100", "8100 0000 88"] {
+        let five = "8100 0000 ".repeat(5) + "88b5";
+        for refused in [
+            "8100 000a 88b5",
+            "8100 0014 88b5",
+            "88a8 0001 88b5",
+            "8100",
+            "8100 0000 88",
+            "8100 0000 8100 0014 88b5",
+            &five,
+        ] {
             floods("b10", refused, &[]);
         }
     }

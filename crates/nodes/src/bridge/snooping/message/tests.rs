@@ -72,6 +72,20 @@ fn reports_join_and_leave() {
 }
 
 #[test]
+fn a_message_behind_priority_tags_means_the_same() {
+    for frame in messages() {
+        let tagged = |tags: &[u8]| [&frame[..12], tags, &frame[12..]].concat();
+        for count in 1..=4 {
+            let tags = [0x81, 0, 0xe0, 0, 0x88, 0xa8, 0, 0].repeat(2);
+            assert_eq!(meaning(&tagged(&tags[..4 * count])), meaning(&frame), "{count} tags");
+        }
+        assert_eq!(meaning(&tagged(&[0x81, 0, 0, 5])), Meaning::Other);
+        assert_eq!(meaning(&tagged(&[0x81, 0, 0, 0, 0x81, 0, 0, 5])), Meaning::Other);
+        assert_eq!(meaning(&tagged(&[0x81, 0, 0, 0].repeat(5))), Meaning::Hidden);
+    }
+}
+
+#[test]
 fn each_type_of_record_has_its_change() {
     let join = Some(Change::Join);
     let leave = Some(Change::Leave);

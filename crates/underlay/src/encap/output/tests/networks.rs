@@ -1,6 +1,6 @@
 //! A tunnel with several networks, beside a tunnel of each network alone.
 
-use straightline_wire::{IpProtocol, vlan};
+use straightline_wire::IpProtocol;
 
 use super::*;
 use crate::Network;
@@ -158,13 +158,16 @@ fn a_tunnel_that_drops_tags_sends_none() {
     let tunnel = TunnelConfig { drops_tags: true, ..vxlan() };
     let mut rig = Rig::new(underlay(None), vec![tunnel]);
     let plain = packet_to(1);
-    let with = |tag: [u8; vlan::LEN]| [&plain[..12], &tag, &plain[12..]].concat();
+    let with = |tags: &[u8]| [&plain[..12], tags, &plain[12..]].concat();
     assert_eq!(rig.send(&plain, NOTHING).len(), 1);
-    assert_eq!(rig.send(&with([0x81, 0, 0xa0, 0]), NOTHING).len(), 1, "a priority is no VLAN");
-    for tag in [[0x81, 0, 0, 5], [0x81, 0, 1, 0], [0x88, 0xa8, 0, 0]] {
-        assert!(rig.send(&with(tag), NOTHING).is_empty(), "{tag:?}");
-        assert!(rig.send(&with(tag)[..16], NOTHING).is_empty(), "{tag:?}, cut");
+    for tags in [&[0x81, 0, 0xa0, 0][..], &[0x88, 0xa8, 0, 0], &[0x81, 0, 0, 0, 0x88, 0xa8, 0, 0]] {
+        assert_eq!(rig.send(&with(tags), NOTHING).len(), 1, "a priority is no VLAN: {tags:x?}");
     }
-    assert_eq!(rig.dropped(0), [(Reason::VlanNotAllowed, 6)]);
-    assert_eq!(rig.plain[1].take().len(), 8, "other ports get them");
+    for tags in [&[0x81, 0, 0, 5][..], &[0x81, 0, 1, 0], &[0x88, 0xa8, 0, 5], &[0x81, 0, 0, 0, 0x81, 0, 0, 5]] {
+        assert!(rig.send(&with(tags), NOTHING).is_empty(), "{tags:x?}");
+        assert!(rig.send(&with(tags)[..12 + tags.len()], NOTHING).is_empty(), "{tags:x?}, cut");
+    }
+    assert!(rig.send(&with(&[0x81, 0, 0, 0].repeat(5)), NOTHING).is_empty(), "too many may hide another one");
+    assert_eq!(rig.dropped(0), [(Reason::VlanNotAllowed, 9)]);
+    assert_eq!(rig.plain[1].take().len(), 13, "other ports get them");
 }
