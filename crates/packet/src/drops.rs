@@ -138,6 +138,10 @@ reasons! {
     BufferTooSmall = "buffer-too-small", "Turn on mergeable receive buffers (`mrg_rxbuf`) for the receiving guest.";
     /// The receiving guest's buffers are too small, or have too many descriptors, for one turn.
     ManyDescriptors = "many-descriptors", "Give the receiving guest larger buffers, or update its driver.";
+    /// The packet is control of a link, such as PAUSE, and would reach an interface of this machine from
+    /// another port.
+    MacControl = "mac-control",
+        "Turn off flow control of the guest's interface, or look for an attack by the guest.";
     /// The kernel refused the packet: it is not valid for the interface.
     DeviceRefused = "device-refused",
         "Look for a fault in the sending guest's driver, or turn off its checksum and segmentation offload.";
@@ -202,6 +206,7 @@ impl Reason {
             | Reason::LinkLocal
             | Reason::VlanNotAllowed
             | Reason::NestedTag
+            | Reason::MacControl
             | Reason::Isolated
             | Reason::NoReceiver
             | Reason::MacLimit

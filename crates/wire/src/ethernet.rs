@@ -108,6 +108,8 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
     /// Provider VLAN tag, 802.1ad.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
+    /// Control of the link to the next station, such as PAUSE (IEEE 802.3, 31). No switch forwards it.
+    pub const MAC_CONTROL: Self = Self(0x8808);
     /// Outer VLAN tag of devices older than 802.1ad (`ETH_P_QINQ1` of Linux). No tag here.
     pub const QINQ1: Self = Self(0x9100);
 

@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use straightline_graph::{Port, QueueAssignment};
 use straightline_packet::{Batch, PacketId, PortIndex, Reason, Turn};
+use straightline_wire::{EtherType, vlan};
 
 use super::link::{DeviceLink, DevicePortData};
+
+/// The most tags behind which control of a link is looked for. Switches on the way take off a few.
+const MOST_TAGS: usize = 8;
 
 /// A device port as one of its workers serves it. It is the worker's [`Port`].
 ///
@@ -102,6 +106,10 @@ impl Port for WorkerPort {
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
         let reason = match self.link(turn) {
             _ if self.data.is_set_down() => Reason::SetDown,
+            Some(link) if batch.ids().iter().any(|&id| is_control(turn.head(id))) => {
+                let batch = without_control(turn, batch);
+                return link.deliver(&self.data, self.tx_queue(link), turn, &batch);
+            }
             Some(link) => return link.deliver(&self.data, self.tx_queue(link), turn, batch),
             None => Reason::LinkDown,
         };
@@ -132,4 +140,31 @@ impl Port for WorkerPort {
             self.rx_queues(link).iter().for_each(|&queue| link.disarm(queue));
         }
     }
+}
+
+/// Returns whether a frame controls the link on which it is sent, such as PAUSE (IEEE 802.3, 31B). It
+/// would stop the next switch from sending to this machine. A tag may go on the way there.
+#[inline]
+fn is_control(head: &[u8]) -> bool {
+    let type_at = |at: usize| {
+        let bytes = head.get(at..at + 2).and_then(|bytes| bytes.first_chunk());
+        EtherType(bytes.map_or(0, |bytes| u16::from_be_bytes(*bytes)))
+    };
+    let mut types = (0..=MOST_TAGS).map(|tags| type_at(vlan::OFFSET + tags * vlan::LEN));
+    types.find(|ether_type| !ether_type.may_be_vlan()) == Some(EtherType::MAC_CONTROL)
+}
+
+/// Drops the frames that control a link, and returns the others.
+#[cold]
+fn without_control(turn: &mut Turn<'_>, batch: &Batch) -> Batch {
+    let mut others = Batch::new();
+    for &id in batch.ids() {
+        if is_control(turn.head(id)) {
+            let from = turn.port(id);
+            turn.drop_at(from, &[id], Reason::MacControl);
+        } else {
+            others.push(id);
+        }
+    }
+    others
 }

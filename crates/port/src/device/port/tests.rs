@@ -265,6 +265,29 @@ fn packets_pass_both_ways_and_wake_the_worker() {
     rig.arena.turn(|turn| assert!(waits.arm(turn, false) && !waits.arm(turn, true)));
 }
 
+/// A PAUSE from a guest would stop the switch behind the interface.
+#[test]
+fn control_of_a_link_does_not_reach_the_interface() {
+    let mut rig = Rig::new();
+    let port = rig.open(1).expect("open");
+    let frame = |rest: &[u8]| [&[2; 12][..], rest, &[0; 46]].concat();
+    let tags = [&[][..], &[0x81, 0, 0, 10], &[0x88, 0xa8, 0, 10, 0x81, 0, 0, 0], &[0x91, 0, 0, 10]];
+    for (n, tags) in (1..).zip(tags) {
+        let pause = frame(&[tags, &[0x88, 0x08, 0, 1, 0xff, 0xff]].concat());
+        let other = frame(&[tags, &[0x88, 0x09, n]].concat());
+        rig.send(0, &pause);
+        rig.send(0, &other);
+        rig.send(0, &pause);
+        assert_eq!(rig.turn(&port, true).len(), 3);
+        assert_eq!(rig.received(0), other, "{tags:x?}");
+        assert_eq!(port.drops().count(Reason::MacControl), 2 * u64::from(n));
+    }
+    // Tags up to the end of the frame.
+    rig.send(0, &[[2; 12].to_vec(), [0x81, 0].repeat(20)].concat());
+    assert_eq!(rig.turn(&port, true).len(), 1);
+    rig.received(0);
+}
+
 #[test]
 fn a_link_that_is_set_down_drops_both_ways() {
     let mut rig = Rig::new();
