@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::group::{Group, Set};
 use crate::prefix::Prefix;
-use crate::profile::{known_sets, profiles};
+use crate::profile::{known_sets, known_sets_with, profiles};
 
 /// Groups, sets, and the addresses of each group's ports. The profiles and the known sets are always
 /// there.
@@ -16,6 +16,8 @@ pub struct Definitions {
     pub sets: BTreeMap<String, Set>,
     /// Addresses of the ports that have a group, by its name. A group that is not here has none.
     pub members: BTreeMap<String, Vec<Prefix>>,
+    /// The sets that exist in each switch, if the network has translators of its own.
+    known: Vec<Set>,
 }
 
 impl Definitions {
@@ -26,7 +28,15 @@ impl Definitions {
             groups: groups.into_iter().map(|group| (group.name.clone(), group)).collect(),
             sets: sets.into_iter().map(|set| (set.name.clone(), set)).collect(),
             members: BTreeMap::new(),
+            known: Vec::new(),
         }
+    }
+
+    /// Returns the definitions for a network whose translators (NAT64) have these prefixes, too.
+    #[must_use]
+    pub fn with_nat64(mut self, prefixes: &[Prefix]) -> Self {
+        self.known = if prefixes.is_empty() { Vec::new() } else { known_sets_with(prefixes) };
+        self
     }
 
     /// Returns the group or profile of a name.
@@ -39,7 +49,8 @@ impl Definitions {
     /// Returns the set of a name.
     #[must_use]
     pub fn set(&self, name: &str) -> Option<&Set> {
-        let known = || known_sets().iter().find(|set| set.name == name);
+        let known = if self.known.is_empty() { known_sets() } else { &self.known };
+        let known = || known.iter().find(|set| set.name == name);
         self.sets.get(name).or_else(known)
     }
 }

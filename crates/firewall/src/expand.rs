@@ -4,6 +4,7 @@ use straightline_classify::{Column, Rule as ColumnRule};
 use straightline_wire::{EtherType, IpProtocol};
 
 use crate::definitions::Definitions;
+use crate::pattern::Pattern;
 use crate::ranges::{Ranges, includes, merge};
 use crate::rule::{EtherTypes, Peer, Rule, Service};
 use crate::words::SCTP;
@@ -38,7 +39,8 @@ impl Expanded {
 
     /// Returns the number of rules of [`Self::rules`].
     pub(crate) fn count_rules(&self) -> usize {
-        let v6: usize = self.remotes.v6.iter().map(|range| v6_tests(*range).len()).sum();
+        let ranges: usize = self.remotes.v6.iter().map(|range| v6_tests(*range).len()).sum();
+        let v6 = ranges + self.remotes.patterns.len();
         let count = |service| {
             if is_of(service, EtherType::IPV4) {
                 self.remotes.v4.len()
@@ -62,6 +64,7 @@ impl Expanded {
                 rules.extend(ranges.map(|&(low, high)| base.clone().range(REMOTE[3], low, high)));
             } else if is_of(service, EtherType::IPV6) {
                 rules.extend(v6.iter().map(|tests| tests.iter().fold(base.clone(), add)));
+                rules.extend(self.remotes.patterns.iter().map(|pattern| add_pattern(base.clone(), *pattern)));
             } else {
                 rules.push(base);
             }
@@ -78,7 +81,7 @@ impl Expanded {
                 && if is_of(service, EtherType::IPV4) {
                     includes(&self.remotes.v4, &other.remotes.v4)
                 } else if is_of(service, EtherType::IPV6) {
-                    includes(&self.remotes.v6, &other.remotes.v6)
+                    self.remotes.includes_v6(&other.remotes)
                 } else {
                     true
                 }
@@ -89,13 +92,19 @@ impl Expanded {
     pub(crate) fn is_empty(&self) -> bool {
         self.services.iter().all(|service| {
             is_of(service, EtherType::IPV4) && self.remotes.v4.is_empty()
-                || is_of(service, EtherType::IPV6) && self.remotes.v6.is_empty()
+                || is_of(service, EtherType::IPV6) && self.remotes.is_empty_v6()
         })
     }
 }
 
 fn add(rule: ColumnRule, &(column, low, high): &(Column, u32, u32)) -> ColumnRule {
     rule.range(column, low, high)
+}
+
+/// Adds the tests of a pattern of remote addresses.
+fn add_pattern(rule: ColumnRule, pattern: Pattern) -> ColumnRule {
+    let words = REMOTE.into_iter().zip(pattern.words());
+    words.fold(rule, |rule, (column, (bits, mask))| rule.masked(column, bits, mask))
 }
 
 /// Returns whether tests are for frames of one EtherType.
@@ -170,6 +179,7 @@ fn remotes(rule: &Rule, definitions: &Definitions) -> Result<Ranges, UnknownSet>
         return Ok(Ranges::all());
     }
     let mut prefixes = Vec::new();
+    let mut patterns = Vec::new();
     for peer in &rule.peers {
         match peer {
             Peer::Any => {}
@@ -177,6 +187,7 @@ fn remotes(rule: &Rule, definitions: &Definitions) -> Result<Ranges, UnknownSet>
             Peer::Set(name) => {
                 let set = definitions.set(name).ok_or_else(|| UnknownSet(peer.to_string()))?;
                 prefixes.extend(&set.prefixes);
+                patterns.extend(&set.patterns);
             }
             Peer::Group(name) => {
                 definitions.group(name).ok_or_else(|| UnknownSet(peer.to_string()))?;
@@ -184,7 +195,7 @@ fn remotes(rule: &Rule, definitions: &Definitions) -> Result<Ranges, UnknownSet>
             }
         }
     }
-    Ok(prefixes.into_iter().collect())
+    Ok(Ranges { patterns, ..prefixes.into_iter().collect() })
 }
 
 /// Returns tests that together accept the IPv6 addresses of a range.

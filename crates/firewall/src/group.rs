@@ -2,6 +2,7 @@
 
 use crate::error::RuleError;
 use crate::parse::parse_rule;
+use crate::pattern::Pattern;
 use crate::prefix::Prefix;
 use crate::rule::{Direction, Rule};
 
@@ -54,4 +55,6 @@ pub struct Set {
     pub name: String,
     /// Its addresses.
     pub prefixes: Vec<Prefix>,
+    /// Further addresses of IPv6, which have no prefix in common.
+    pub patterns: Vec<Pattern>,
 }

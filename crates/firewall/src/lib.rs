@@ -39,7 +39,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `rule.rs`, `parse.rs`, `words.rs`, `tokens.rs`, `error.rs` | rules and their text |
-//! | `prefix.rs`, `ranges.rs` | prefixes; sets of addresses |
+//! | `prefix.rs`, `pattern.rs`, `ranges.rs` | prefixes and patterns; sets of addresses |
+//! | `carried.rs` | IPv6 addresses that carry one of IPv4 |
 //! | `group.rs`, `profile.rs`, `definitions.rs` | groups, sets and profiles, and the meaning of names |
 //! | `network.rs` | what a network needs, and what it forbids |
 //! | `expand.rs` | rules as tests of columns |
@@ -49,6 +50,7 @@
 //! The crate knows no packets, connections and ports. It starts no thread, and does no I/O.
 #![forbid(unsafe_code)]
 
+mod carried;
 mod definitions;
 mod error;
 mod expand;
@@ -56,6 +58,7 @@ mod flow;
 mod group;
 mod network;
 mod parse;
+mod pattern;
 mod policies;
 mod policy;
 mod prefix;
@@ -68,15 +71,17 @@ mod words;
 
 use straightline_classify::Column;
 
+pub use carried::NAT64_LENGTHS;
 pub use definitions::Definitions;
 pub use error::RuleError;
 pub use flow::Flow;
 pub use group::{Group, Set};
 pub use parse::parse_rule;
+pub use pattern::{Pattern, PatternError};
 pub use policies::Policies;
 pub use policy::{MAX_COMPILED, Origin, Policy, PolicyError, PolicyRule, PortGroups, RuleIndex, Verdicts};
 pub use prefix::{Prefix, PrefixError};
-pub use profile::{known_sets, profiles};
+pub use profile::{known_sets, known_sets_with, profiles};
 pub use rule::{Action, Direction, EtherTypes, IcmpType, Peer, Ports, Rule, Service};
 pub use shadow::{ShadowedRule, shadowed_rules};
 pub use straightline_classify::Level;

@@ -58,6 +58,11 @@ impl Prefix {
         Self { address, len }
     }
 
+    /// Returns whether each address of another prefix is in this one.
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.len <= other.len && Self::around(other.address, self.len.min(bits(other.address))) == self
+    }
+
     /// Returns the first address.
     #[must_use]
     pub fn address(self) -> IpAddr {

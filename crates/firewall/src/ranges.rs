@@ -1,20 +1,36 @@
-//! Sets of IP addresses as sorted ranges.
+//! Sets of IP addresses as sorted ranges, and as patterns.
 
 use std::net::IpAddr;
 
+use crate::pattern::Pattern;
 use crate::prefix::Prefix;
 
-/// A set of IP addresses: sorted ranges that neither overlap nor touch, for each version.
+/// A set of IP addresses: sorted ranges that neither overlap nor touch, for each version, and patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
     pub(crate) v4: Vec<(u32, u32)>,
     pub(crate) v6: Vec<(u128, u128)>,
+    /// Further addresses of IPv6. They may be in the ranges, too.
+    pub(crate) patterns: Vec<Pattern>,
 }
 
 impl Ranges {
     /// Returns all addresses.
     pub(crate) fn all() -> Self {
-        Self { v4: vec![(0, u32::MAX)], v6: vec![(0, u128::MAX)] }
+        Self { v4: vec![(0, u32::MAX)], v6: vec![(0, u128::MAX)], patterns: Vec::new() }
+    }
+
+    /// Returns whether no address of IPv6 is in the set.
+    pub(crate) fn is_empty_v6(&self) -> bool {
+        self.v6.is_empty() && self.patterns.is_empty()
+    }
+
+    /// Returns whether each address of IPv6 in another set is in this one. It may say no although it is
+    /// so.
+    pub(crate) fn includes_v6(&self, other: &Self) -> bool {
+        let has =
+            |pattern: &Pattern| self.v6 == [(0, u128::MAX)] || self.patterns.iter().any(|own| own.covers(*pattern));
+        includes(&self.v6, &other.v6) && other.patterns.iter().all(has)
     }
 
     /// Returns whether an address is in the set.

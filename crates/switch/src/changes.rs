@@ -98,7 +98,7 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             return Change { kind: ChangeKind::Set, name: name.clone(), change: *change, detail };
         }
         Step::Firewall => {
-            let detail = "timeouts and windows of all connections".to_owned();
+            let detail = "timeouts and windows of all connections, or `nat64`".to_owned();
             return Change { kind: ChangeKind::Switch, name: "firewall".to_owned(), change: Other, detail };
         }
         Step::PortShare { new: at } => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_conntrack as conntrack;
-use straightline_firewall::{Direction, Flow, Prefix, Rule, Set, known_sets, profiles};
+use straightline_firewall::{Direction, Flow, Pattern, Prefix, Rule, Set, known_sets_with, profiles};
 use straightline_nodes::{FirewallControl, FlowControl, IpPrefix};
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::IpProtocol;
@@ -75,14 +75,14 @@ impl Snapshot {
 
     /// Returns the sets of the switch, and the addresses of groups, as rules name them.
     pub(crate) fn sets(&self, request: &SetsRequest) -> Result<Sets, Refusal> {
-        let prefixes = |all: &[Prefix]| all.iter().map(Prefix::to_string).collect();
+        let prefixes = |all: &[Prefix]| all.iter().map(Prefix::to_string).collect::<Vec<_>>();
         let set = |set: &Set, owner: &str| AddressSet {
             name: format!("set:{}", set.name),
             owner: owner.to_owned(),
-            prefixes: prefixes(&set.prefixes),
+            prefixes: prefixes(&set.prefixes).into_iter().chain(set.patterns.iter().map(Pattern::to_string)).collect(),
         };
         let mut sets: Vec<_> = self.config.sets.iter().map(|known| set(&known.named(), "file")).collect();
-        sets.extend(known_sets().iter().map(|known| set(known, "switch")));
+        sets.extend(known_sets_with(&self.config.firewall.nat64).iter().map(|known| set(known, "switch")));
         let control = self.tables.get::<FirewallControl>("firewall", "ports");
         let groups = control.map(|control| control.members()).unwrap_or_default();
         sets.extend(groups.iter().map(|(name, members)| AddressSet {

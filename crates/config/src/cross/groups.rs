@@ -209,5 +209,6 @@ impl Draft {
         let groups = self.groups.iter().map(|(group, _)| group.clone());
         let sets = self.sets.iter().map(|(set, _)| set.named());
         crate::sections::types::definitions(groups, sets, self.ports.iter().map(|(port, _)| port))
+            .with_nat64(&self.firewall.nat64)
     }
 }

@@ -1,6 +1,9 @@
 //! Reads `[firewall]`.
 
+use std::net::IpAddr;
 use std::time::Duration;
+
+use straightline_firewall::{NAT64_LENGTHS, Prefix, PrefixError};
 
 use crate::diagnostic::Findings;
 use crate::key::{Absent, Key, Value};
@@ -32,7 +35,18 @@ pub(crate) const KEYS: &[Key] = &[
          would reset the connection.",
         "\"liberal\"",
     ),
+    Key::new(
+        "nat64",
+        Value::Texts { of: "IPv6 prefixes of 32, 40, 48, 56, 64 or 96 bits", min: 0, max: MOST_NAT64 },
+        Absent::Text("none"),
+        "Prefixes by which translators of the network reach IPv4 addresses, beside `64:ff9b::/96`. The sets \
+         `private` and `metadata` have their addresses behind these prefixes, too.",
+        "[\"2001:db8:64::/96\"]",
+    ),
 ];
+
+/// The most prefixes of translators.
+const MOST_NAT64: usize = 16;
 
 /// The names of timeouts: those of `nf_conntrack` without prefix.
 pub const TIMEOUTS: &[&str] = &[
@@ -90,6 +104,38 @@ pub(crate) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut
     if let Some(windows) = section.choice("windows", &choices, report) {
         draft.firewall.windows = windows.into_inner();
     }
+    let prefixes = section.texts("nat64", "nat64 = [\"2001:db8:64::/96\"]", report);
+    if let Some(prefixes) = prefixes {
+        if prefixes.get_ref().len() > MOST_NAT64 {
+            let message = format!("nat64 in {} has too many prefixes: use at most {MOST_NAT64}", section.title());
+            report.error(&prefixes.span(), message);
+            return;
+        }
+        for text in prefixes.get_ref() {
+            match nat64(text.get_ref()) {
+                Ok(prefix) => draft.firewall.nat64.push(prefix),
+                Err(why) => {
+                    let message = format!("{:?} in nat64 of {} {why}", text.get_ref(), section.title());
+                    report.error(&text.span(), message);
+                }
+            }
+        }
+    }
+}
+
+/// Reads the prefix of a translator (RFC 6052, 2.2).
+fn nat64(text: &str) -> Result<Prefix, String> {
+    let prefix: Prefix = text.parse().map_err(|error: PrefixError| error.to_string())?;
+    let IpAddr::V6(address) = prefix.address() else {
+        return Err("is of IPv4: write a prefix of IPv6, such as 2001:db8:64::/96".to_owned());
+    };
+    if !NAT64_LENGTHS.contains(&prefix.len()) {
+        return Err("has no length of a translator: use 32, 40, 48, 56, 64 or 96".to_owned());
+    }
+    if address.octets()[8] != 0 {
+        return Err("has other values than 0 in bits 64 to 71, which no translator has (RFC 6052)".to_owned());
+    }
+    Ok(prefix)
 }
 
 const NO_TIME: &str = "it must be a time in a text, such as \"90s\", \"5m\", \"2h\" or \"5d\"";

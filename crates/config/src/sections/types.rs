@@ -81,6 +81,7 @@ impl Config {
     #[must_use]
     pub fn definitions(&self) -> Definitions {
         definitions(self.groups.iter().cloned(), self.sets.iter().map(SetConfig::named), &self.ports)
+            .with_nat64(&self.firewall.nat64)
     }
 
     /// Returns the patch, bridge or underlay that the port of this name is in.
@@ -631,7 +632,7 @@ impl SetConfig {
     /// Returns the set as rules know it.
     #[must_use]
     pub fn named(&self) -> Set {
-        Set { name: self.name.clone(), prefixes: self.prefixes.clone() }
+        Set { name: self.name.clone(), prefixes: self.prefixes.clone(), ..Set::default() }
     }
 }
 
@@ -644,6 +645,8 @@ pub struct FirewallConfig {
     pub timeouts: Vec<(&'static str, Duration)>,
     /// The treatment of TCP segments outside of the window.
     pub windows: Windows,
+    /// Prefixes of the network's translators (NAT64), beside the well-known one.
+    pub nat64: Vec<Prefix>,
 }
 
 /// The treatment of TCP segments outside of the window.

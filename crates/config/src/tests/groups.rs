@@ -36,7 +36,8 @@ fn groups_sets_and_their_members() {
         "{CHECKED}groups = [\"web\", \"private\"]\nconnections = 20000\ntrusted = true\n\
          [group.web]\nin = [\"tcp 443 from any\", \"tcp 22 from set:office,group:web\"]\nout = [\"udp 53 to 10.0.0.2\"]\n\
          [set.office]\nprefixes = [\"198.51.100.7\"]\nfile = \"{path}\"\n\
-         [firewall]\npickup = \"60s\"\ntimeouts = {{ tcp-established = \"2h\", udp = \"5s\" }}\nwindows = \"liberal\"\n"
+         [firewall]\npickup = \"60s\"\ntimeouts = {{ tcp-established = \"2h\", udp = \"5s\" }}\nwindows = \"liberal\"\n\
+         nat64 = [\"2001:db8:64::/96\"]\n"
     );
     let loaded = good(&ports(&fixture, &keys));
     assert_eq!(loaded.warnings, []);
@@ -56,6 +57,10 @@ fn groups_sets_and_their_members() {
     let timeouts = [("tcp-established", Duration::from_hours(2)), ("udp", Duration::from_secs(5))];
     assert_eq!(config.firewall.timeouts, timeouts);
     assert_eq!(config.firewall.windows, Windows::Liberal);
+    assert_eq!(config.firewall.nat64.iter().map(ToString::to_string).collect::<Vec<_>>(), ["2001:db8:64::/96"]);
+    let definitions = config.definitions();
+    let metadata = &definitions.set("metadata").unwrap().prefixes;
+    assert!(metadata.contains(&"2001:db8:64::a9fe:0/112".parse().unwrap()), "{metadata:?}");
 
     let mut policies = Policies::new(config.definitions(), Level::detect());
     let policy = policies.get(&port.port_groups().unwrap()).unwrap();
@@ -98,7 +103,10 @@ fn mistakes_in_rules_have_their_line_and_word() {
             "group:db in \"in\" of group \"web\": no such group; groups and profiles are web, public, private, host-only",
         ],
     );
-    rule("tcp 80 from set:office", &["set:office in \"in\" of group \"web\": no such set; sets are private, metadata"]);
+    rule(
+        "tcp 80 from set:office",
+        &["set:office in \"in\" of group \"web\": no such set; sets are private, metadata, tunnelled"],
+    );
     wrong(
         &fixture,
         "[group.web]\nin = 3\n",
@@ -186,6 +194,11 @@ fn mistakes_in_settings_of_the_firewall() {
         &["udp in timeouts of [firewall]: too short or too long; it must be 1s to 24days"],
     );
     key("windows = \"loose\"", &["known are strict, liberal"]);
+    key("nat64 = [\"2001:db8::/64\", \"10.0.0.0/8\"]", &["\"10.0.0.0/8\" in nat64 of [firewall] is of IPv4"]);
+    key("nat64 = [\"2001:db8::/60\"]", &["has no length of a translator: use 32, 40, 48, 56, 64 or 96"]);
+    key("nat64 = [\"2001:db8:0:0:100::/96\"]", &["has other values than 0 in bits 64 to 71"]);
+    key("nat64 = [\"2001:db8\"]", &["\"2001:db8\" in nat64 of [firewall] is no IP address"]);
+    key(&format!("nat64 = [{}]", "\"2001:db8::/32\", ".repeat(17)), &["too many prefixes: use at most 16"]);
     assert_eq!(errors("[[firewall]]\n"), ["f.toml:1: [firewall] must be a section, not an array"]);
 }
 

@@ -107,7 +107,8 @@ fn definitions(groups: &Groups, sets: &Sets) -> Definitions {
     for set in &sets.sets {
         let prefixes: Vec<Prefix> = set.prefixes.iter().filter_map(|prefix| prefix.parse().ok()).collect();
         if let Some(name) = set.name.strip_prefix("set:") {
-            definitions.sets.insert(name.to_owned(), Set { name: name.to_owned(), prefixes });
+            let patterns = set.prefixes.iter().filter_map(|pattern| pattern.parse().ok()).collect();
+            definitions.sets.insert(name.to_owned(), Set { name: name.to_owned(), prefixes, patterns });
         } else if let Some(name) = set.name.strip_prefix("group:") {
             definitions.members.insert(name.to_owned(), prefixes);
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use straightline_classify::{Keys, MAX_KEYS};
 use straightline_firewall::{
-    Definitions, Direction, EtherTypes, Flow, Group, Level, Origin, Peer, Policies, Policy, PortGroups, Prefix, Rule,
-    RuleIndex, Service, Set, shadowed_rules,
+    Definitions, Direction, EtherTypes, Flow, Group, Level, Origin, Pattern, Peer, Policies, Policy, PortGroups,
+    Prefix, Rule, RuleIndex, Service, Set, shadowed_rules,
 };
 
 use crate::text::{peer, service};
@@ -46,9 +46,14 @@ fn has_peer(rule: &Rule, flow: &Flow, definitions: &Definitions) -> bool {
         || rule.peers.iter().any(|peer| match peer {
             Peer::Any => true,
             Peer::Prefix(prefix) => is_in(remote, *prefix),
-            Peer::Set(name) => definitions.set(name).expect(name).prefixes.iter().any(|prefix| is_in(remote, *prefix)),
+            Peer::Set(name) => is_in_set(remote, definitions.set(name).expect(name)),
             Peer::Group(name) => definitions.members[name].iter().any(|prefix| is_in(remote, *prefix)),
         })
+}
+
+fn is_in_set(address: IpAddr, set: &Set) -> bool {
+    let has_pattern = |address| set.patterns.iter().any(|pattern| pattern.contains(address));
+    set.prefixes.iter().any(|prefix| is_in(address, *prefix)) || matches!(address, IpAddr::V6(v6) if has_pattern(v6))
 }
 
 fn is_in(address: IpAddr, prefix: Prefix) -> bool {
@@ -132,12 +137,22 @@ fn group(name: &'static str) -> impl Strategy<Value = Group> {
     })
 }
 
+/// Patterns of which most have some of the addresses.
+fn patterns() -> impl Strategy<Value = Vec<Pattern>> {
+    let mask = prop_oneof![any::<u128>(), (0..100_u32).prop_map(|shift| 0xff_u128 << shift), Just(u128::MAX >> 64)];
+    let bits = addresses().prop_map(|address| match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    });
+    proptest::collection::vec((bits, mask).prop_map(|(bits, mask)| Pattern::new(bits, mask)), 0..4)
+}
+
 fn definitions() -> impl Strategy<Value = Definitions> {
     let lists = || proptest::collection::vec(prefixes(), 0..12);
-    let sets = (lists(), lists());
+    let sets = ((lists(), patterns()), (lists(), patterns()));
     let members = (lists(), lists(), lists());
     (group("a"), group("b"), group("c"), sets, members).prop_map(|(a, b, c, (s, t), members)| {
-        let set = |name: &str, prefixes| Set { name: name.to_owned(), prefixes };
+        let set = |name: &str, (prefixes, patterns)| Set { name: name.to_owned(), prefixes, patterns };
         let mut definitions = Definitions::new([a, b, c], [set("s", s), set("t", t)]);
         let (a, b, c) = members;
         definitions.members = [("a", a), ("b", b), ("c", c)].map(|(name, list)| (name.to_owned(), list)).into();

@@ -1,10 +1,11 @@
 //! Policies of many ports, the rules of the network, profiles, and hidden rules.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use straightline_firewall::{
-    Definitions, Direction, Flow, Group, Level, Policies, Policy, PolicyError, PortGroups, Prefix, Set, known_sets,
-    profiles, shadowed_rules,
+    Definitions, Direction, Flow, Group, Level, NAT64_LENGTHS, Policies, Policy, PolicyError, PortGroups, Prefix, Set,
+    known_sets, profiles, shadowed_rules,
 };
 
 fn port(groups: &[&str]) -> PortGroups {
@@ -42,7 +43,11 @@ fn check(policy: &Policy, rows: &[(&str, &str)]) {
 fn the_first_group_decides_and_what_no_rule_allows_is_denied() {
     let web = group("web", &["tcp 80,443 from any", "any from group:web"], &["udp 53 to 10.0.0.2"]);
     let admin = group("admin", &["deny tcp 80 from 10.0.0.0/8 name inside log", "tcp 22,80 from set:office"], &[]);
-    let office = Set { name: "office".to_owned(), prefixes: vec![prefix("192.0.2.0/24"), prefix("2001:db8::/32")] };
+    let office = Set {
+        name: "office".to_owned(),
+        prefixes: vec![prefix("192.0.2.0/24"), prefix("2001:db8::/32")],
+        patterns: vec![],
+    };
     let mut definitions = Definitions::new([web, admin], [office]);
     definitions.members.insert("web".to_owned(), vec![prefix("10.0.0.7"), prefix("fd00::7")]);
     let both = policy(&port(&["admin", "web"]), &definitions);
@@ -153,20 +158,20 @@ fn profiles_mean_what_the_documents_say() {
     check(
         &policy("private"),
         &[
-            ("tcp to 198.51.100.1 port 443", "private:out:4"),
-            ("tcp to 2001:db8::1 port 443", "private:out:4"),
+            ("tcp to 198.51.100.1 port 443", "private:out:5"),
+            ("tcp to 2001:db8::1 port 443", "private:out:5"),
             ("tcp to 10.0.0.1 port 443", "-private:private"),
             ("tcp to 172.31.255.255 port 443", "-private:private"),
-            ("tcp to 172.32.0.0 port 443", "private:out:4"),
+            ("tcp to 172.32.0.0 port 443", "private:out:5"),
             ("tcp to 100.64.0.1 port 443", "-private:private"),
             ("tcp to 169.254.169.254 port 80", "-private:metadata"),
             ("tcp to fd00:ec2::254 port 80", "-private:metadata"),
             ("tcp to fe80::1 port 80", "-private:private"),
             ("tcp to ::ffff:10.0.0.1 port 80", "-private:private"),
             ("tcp to 64:ff9b::10.0.0.1 port 80", "-private:private"),
-            ("tcp to 64:ff9b::198.51.100.1 port 80", "private:out:4"),
+            ("tcp to 64:ff9b::198.51.100.1 port 80", "private:out:5"),
             ("tcp to 2002:a00:1::1 port 80", "-private:private"),
-            ("tcp to 2002:c633:6401::1 port 80", "private:out:4"),
+            ("tcp to 2002:c633:6401::1 port 80", "private:out:5"),
             ("udp to 224.0.0.251 port 5353", "-private:multicast"),
             ("udp to ff02::fb port 5353", "-private:multicast"),
             ("tcp from 198.51.100.1 port 443", "-default"),
@@ -183,7 +188,114 @@ fn profiles_mean_what_the_documents_say() {
         ],
     );
     assert_eq!(profiles().iter().map(|profile| &*profile.name).collect::<Vec<_>>(), ["public", "private", "host-only"]);
-    assert_eq!(known_sets().iter().map(|set| &*set.name).collect::<Vec<_>>(), ["private", "metadata"]);
+    assert_eq!(known_sets().iter().map(|set| &*set.name).collect::<Vec<_>>(), ["private", "metadata", "tunnelled"]);
+}
+
+/// The forms in which an IPv6 address carries an IPv4 address: the prefix, the length, and what is behind
+/// the address.
+fn forms(v4: Ipv4Addr) -> Vec<Ipv6Addr> {
+    let [a, b] = [v4.to_bits() >> 16, v4.to_bits() & 0xffff];
+    let texts = [
+        format!("::{v4}"),
+        format!("::ffff:{v4}"),
+        format!("::ffff:0:{v4}"),
+        format!("64:ff9b::{v4}"),
+        format!("2002:{a:x}:{b:x}::1"),
+        format!("2002:{a:x}:{b:x}:7::{v4}"),
+        format!("fe80::5efe:{v4}"),
+        format!("fd00:1::200:5efe:{v4}"),
+        format!("fc00::5efe:{v4}"),
+    ];
+    texts.iter().map(|text| text.parse().expect(text)).collect()
+}
+
+#[test]
+fn no_form_of_an_address_leads_to_the_metadata() {
+    let definitions = Definitions::default();
+    let [host_only, private] = ["host-only", "private"].map(|name| policy(&port(&[name]), &definitions));
+    let denied = |address: IpAddr| {
+        for policy in [&host_only, &private] {
+            let decision = decides(policy, &format!("tcp to {address} port 80"));
+            assert!(decision.ends_with(":metadata") && decision.starts_with('-'), "{address}: {decision}");
+        }
+    };
+    let v4 = ["169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.1", "100.100.100.200"];
+    let others = ["168.63.129.16", "192.0.0.192"];
+    for text in v4.into_iter().chain(others) {
+        let v4: Ipv4Addr = text.parse().expect(text);
+        denied(v4.into());
+        forms(v4).into_iter().for_each(|form| denied(form.into()));
+        denied(format!("2001:db8::5efe:{v4}").parse().expect("an address"));
+        // A translator of the network itself, of any length.
+        denied(format!("64:ff9b:1::{v4}").parse().expect("an address"));
+    }
+    for text in ["fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe", "2001:0:a:b::1"] {
+        denied(text.parse().expect(text));
+    }
+    // Other addresses are what they were: those of IPv4 that the host alone has, too.
+    check(
+        &host_only,
+        &[
+            ("tcp to 10.0.0.1 port 443", "host-only:out:2"),
+            ("tcp to 64:ff9b::10.0.0.1 port 443", "host-only:out:2"),
+            ("tcp to 100.100.100.201 port 443", "host-only:out:2"),
+            ("tcp to fe80::1 port 443", "host-only:out:2"),
+            ("tcp to 2001:db8::5efe:10.0.0.1 port 443", "-default"),
+            ("tcp from 2001:db8::5efe:10.0.0.1 port 443", "-default"),
+            ("tcp from 2001::1 port 443", "-default"),
+            ("tcp from ::ffff:0:192.0.2.1 port 443", "-default"),
+        ],
+    );
+    check(
+        &private,
+        &[
+            ("tcp to 2001:db8::5efe:10.0.0.1 port 443", "-private:tunnelled"),
+            ("tcp to 2001:db8::200:5efe:10.0.0.1 port 443", "-private:tunnelled"),
+            ("tcp to 2001:db8::5efe:192.0.2.1 port 443", "private:out:5"),
+            ("tcp to ::ffff:0:10.0.0.1 port 443", "-private:private"),
+        ],
+    );
+}
+
+/// Translators leave out bits 64 to 71 and what is behind the address.
+#[test]
+fn a_translator_of_the_network_leads_to_no_metadata() {
+    let host = 0x2001_0db8_0064_1700_u128 << 64;
+    for len in NAT64_LENGTHS {
+        let mask = u128::MAX << (128 - u32::from(len));
+        let nat64 = Prefix::new(Ipv6Addr::from_bits(host & mask).into(), len).expect("a prefix");
+        let definitions = Definitions::default().with_nat64(&[nat64]);
+        let [host_only, private] = ["host-only", "private"].map(|name| policy(&port(&[name]), &definitions));
+        let carrying = |v4: Ipv4Addr, rest: u64| {
+            let bits = u128::from(v4.to_bits()) << (96 - len);
+            let low = bits & u128::from(u64::MAX);
+            let rest = u128::from(rest) & (0xff << 56 | 0xff_ffff);
+            let placed = if len == 96 { bits } else { bits ^ low | low >> 8 | rest };
+            Ipv6Addr::from_bits(host & mask | placed)
+        };
+        for rest in [0, u64::MAX, 0x0200_0000_0012_3456] {
+            let decision = |policy: &Policy, v4: [u8; 4]| {
+                decides(policy, &format!("tcp to {} port 80", carrying(v4.into(), rest)))
+            };
+            for v4 in [[169, 254, 169, 254], [169, 254, 1, 1], [100, 100, 100, 200], [168, 63, 129, 16]] {
+                assert_eq!(decision(&host_only, v4), "-host-only:metadata", "{len} {rest:x}");
+                assert_eq!(decision(&private, v4), "-private:metadata", "{len} {rest:x}");
+            }
+            assert_eq!(decision(&host_only, [172, 16, 0, 1]), "host-only:out:2", "{len} {rest:x}");
+            assert_eq!(decision(&private, [172, 16, 0, 1]), "-private:private", "{len} {rest:x}");
+            assert_eq!(decision(&private, [192, 0, 2, 1]), "private:out:5", "{len} {rest:x}");
+        }
+    }
+    // A prefix of RFC 8215 that the network names leads to public addresses, too.
+    let own = Definitions::default().with_nat64(&[prefix("64:ff9b:1::/96")]);
+    check(
+        &policy(&port(&["private"]), &own),
+        &[
+            ("tcp to 64:ff9b:1::192.0.2.1 port 80", "private:out:5"),
+            ("tcp to 64:ff9b:1::10.0.0.1 port 80", "-private:private"),
+            ("tcp to 64:ff9b:1::169.254.169.254 port 80", "-private:metadata"),
+        ],
+    );
 }
 
 #[test]
@@ -232,7 +344,9 @@ fn unknown_names_and_too_many_rules_are_errors() {
     assert!(error(&port(&["b"]), &definitions).contains("names group:c"));
     assert!(shadowed_rules(&port(&["b"]), &definitions).is_err());
     let every_other = (0..100_000_u32).map(|n| Prefix::exact(std::net::Ipv4Addr::from_bits(2 * n).into()));
-    definitions.sets.insert("s".to_owned(), Set { name: "s".to_owned(), prefixes: every_other.collect() });
+    definitions
+        .sets
+        .insert("s".to_owned(), Set { name: "s".to_owned(), prefixes: every_other.collect(), patterns: vec![] });
     let too_many = Policy::compile(&port(&["a"]), &definitions, Level::detect()).expect_err("an error");
     assert_eq!(too_many, PolicyError::TooMany(vec!["a".to_owned()]));
 }
