@@ -42,12 +42,12 @@
 //! | `prefix.rs`, `pattern.rs`, `ranges.rs` | prefixes and patterns; sets of addresses |
 //! | `carried.rs` | IPv6 addresses that carry one of IPv4 |
 //! | `group.rs`, `profile.rs`, `definitions.rs` | groups, sets and profiles, and the meaning of names |
-//! | `network.rs` | what a network needs, and what it forbids |
+//! | `network.rs`, `message.rs` | what a network needs, and what it forbids; the form of messages without a rule |
 //! | `expand.rs` | rules as tests of columns |
 //! | `policy.rs`, `policies.rs` | a compiled policy; all policies of a switch |
 //! | `flow.rs`, `shadow.rs` | explanations; rules that never decide |
 //!
-//! The crate knows no packets, connections and ports. It starts no thread, and does no I/O.
+//! The crate knows no connections and ports, and of packets only the messages that need no rule. It starts no thread, and does no I/O.
 #![forbid(unsafe_code)]
 
 mod carried;
@@ -56,6 +56,7 @@ mod error;
 mod expand;
 mod flow;
 mod group;
+mod message;
 mod network;
 mod parse;
 mod pattern;
@@ -76,6 +77,7 @@ pub use definitions::Definitions;
 pub use error::RuleError;
 pub use flow::Flow;
 pub use group::{Group, Set};
+pub use message::{MessageForm, MessageKind};
 pub use parse::parse_rule;
 pub use pattern::{Pattern, PatternError};
 pub use policies::Policies;
