@@ -3,9 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A limit of events in a second. Any worker counts.
+///
+/// It is a token bucket that gets its tokens at the begin of each second.
 #[derive(Debug)]
 pub struct RateLimit {
-    most: u32,
+    per_second: u32,
+    burst: u32,
     left: Left,
 }
 
@@ -28,13 +31,27 @@ impl RateLimit {
     /// Returns a limit of `most` events in a second.
     #[must_use]
     pub fn new(most: u32) -> Self {
-        RateLimit { most, left: Left::new(most) }
+        Self::bursting(most, most)
+    }
+
+    /// Returns a limit of `per_second` events in a second, and of `burst` events at once after a pause.
+    #[must_use]
+    pub fn bursting(per_second: u32, burst: u32) -> Self {
+        RateLimit { per_second, burst, left: Left::new(burst) }
     }
 
     /// Counts an event in the second `now`. Returns `false` if it is beyond the limit. A worker
     /// whose clock is behind counts for the latest second.
     pub fn take(&self, now: u32) -> bool {
-        self.left.take(self.most, now)
+        self.left.take(self.per_second, self.burst, now)
+    }
+
+    /// Takes back an event that was counted.
+    pub fn give_back(&self) {
+        let burst = u64::from(self.burst);
+        let give = |word: u64| (word & u64::from(u32::MAX) < burst).then(|| word + 1);
+        // A full bucket stays as it is.
+        let _ = self.left.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give);
     }
 }
 
@@ -56,7 +73,7 @@ impl SharedLimit {
         let counters = self.senders.len() as u64;
         let at = sender.checked_rem(counters).and_then(|at| usize::try_from(at).ok());
         let of_sender = at.and_then(|at| self.senders.get(at));
-        of_sender.is_some_and(|left| left.take(self.each, now)) && self.all.take(now)
+        of_sender.is_some_and(|left| left.take(self.each, self.each, now)) && self.all.take(now)
     }
 }
 
@@ -65,11 +82,16 @@ impl Left {
         Left(AtomicU64::new(u64::from(most)))
     }
 
-    fn take(&self, most: u32, now: u32) -> bool {
-        let begun = u64::from(now) << 32 | u64::from(most);
+    fn take(&self, per_second: u32, burst: u32, now: u32) -> bool {
         let take = |word: u64| {
-            let word = if word >> 32 < begun >> 32 { begun } else { word };
-            (word & u64::from(u32::MAX) != 0).then(|| word - 1)
+            let second = word >> 32;
+            let left = word & u64::from(u32::MAX);
+            let Some(passed) = u64::from(now).checked_sub(second).filter(|passed| *passed > 0) else {
+                return (left > 0).then(|| word - 1);
+            };
+            let left = passed.saturating_mul(per_second.into()).saturating_add(left).min(burst.into());
+            let word = u64::from(now) << 32 | left;
+            (left > 0).then(|| word - 1)
         };
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
@@ -85,6 +107,20 @@ mod tests {
         let taken = |now| (0..4).filter(|_| limit.take(now)).count();
         assert_eq!((taken(0), taken(0), taken(7), taken(7)), (2, 0, 2, 0));
         assert_eq!((taken(6), taken(u32::MAX)), (0, 2), "no second begins again");
+    }
+
+    #[test]
+    fn a_burst_comes_back_slowly() {
+        let limit = RateLimit::bursting(200, 400);
+        let taken = |now| (0..1000).filter(|_| limit.take(now)).count();
+        assert_eq!((taken(5), taken(5), taken(6), taken(7)), (400, 0, 200, 200));
+        assert_eq!((taken(8), taken(10), taken(100), taken(99)), (200, 400, 400, 0));
+        limit.give_back();
+        assert_eq!(taken(100), 1);
+        let full = RateLimit::bursting(2, 2);
+        full.give_back();
+        assert_eq!((0..9).filter(|_| full.take(0)).count(), 2);
+        assert!(!RateLimit::bursting(0, 0).take(u32::MAX));
     }
 
     #[test]
