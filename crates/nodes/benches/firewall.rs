@@ -202,6 +202,8 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
         connections: ConnectionSettings::default(),
         // Connections begin with any packet.
         pickup: Duration::from_secs(3600),
+        messages: Vec::new(),
+        places: 2,
     };
     FirewallControl::new(settings, rcu, Level::detect(), Clock::real()).expect("known groups")
 }

@@ -54,7 +54,9 @@ pub use bridge::{
     StormLimits, TagForm, VlanRole,
 };
 pub use dscp::SetDscp;
-pub use firewall::{Decided, Firewall, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
+pub use firewall::{
+    Decided, Firewall, FirewallControl, FirewallPort, FirewallRules, FirewallSettings, MessageLimit, MessageSettings,
+};
 pub use flows::{
     FlowCompiler, FlowConnections, FlowControl, FlowCounters, FlowMeters, FlowPorts, FlowProgram, FlowSettings,
     FlowTable, Flows,

@@ -112,6 +112,17 @@ reasons! {
     /// A fragment came without its first one, or too late, or overlaps another.
     FragmentRefused = "fragment-refused",
         "Set the same MTU in the guests, so that packets are not sent in fragments.";
+    /// The port sends more ARP in a second than its `message-limit` allows.
+    ArpLimit = "arp-limit", "Look for a guest that scans its network, or raise `message-limit` of the port, for a router.";
+    /// The port sends more neighbour discovery in a second than its `message-limit` allows, or more than 10
+    /// messages to addresses that nobody has named.
+    DiscoveryLimit = "discovery-limit",
+        "Look for a guest that scans its network by IPv6, or raise `message-limit` of the port, for a router.";
+    /// The port sends more messages of IGMP and MLD in a second than its `message-limit` allows.
+    GroupLimit = "group-limit", "Look for a guest that joins groups again and again, or raise `message-limit` of the port.";
+    /// ARP, neighbour discovery, IGMP or MLD that needs no rule is longer than hosts make it, or goes to an
+    /// address that it should not.
+    MessageForm = "message-form", "Look for a guest that hides data in such messages, or for a fault in its programs.";
     /// A node that the program brings, such as a filter, dropped the packet.
     Node = "node", "Check the settings of the nodes that ports name in `nodes` or `egress-nodes`.";
     /// A descriptor names memory that the guest does not have.
@@ -225,6 +236,10 @@ impl Reason {
             | Reason::Invalid
             | Reason::Hidden
             | Reason::FragmentRefused
+            | Reason::ArpLimit
+            | Reason::DiscoveryLimit
+            | Reason::GroupLimit
+            | Reason::MessageForm
             | Reason::Node
             | Reason::BadAddress
             | Reason::BadDirection

@@ -87,7 +87,12 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
                 format!("its groups are {}, with {} connections", port.groups.join(", "), port.connections)
             };
             let trusted = if port.trusted { "; it is trusted" } else { "" };
-            (Port, &port.name, Other, format!("{groups}{trusted}"))
+            let limit = match port.message_limit {
+                Some(PortConfig::DEFAULT_MESSAGE_LIMIT) => String::new(),
+                Some(limit) => format!("; message-limit is {limit}"),
+                None => "; message-limit is off".to_owned(),
+            };
+            (Port, &port.name, Other, format!("{groups}{trusted}{limit}"))
         }
         Step::Group(name, change) => {
             let detail = String::new();

@@ -9,7 +9,8 @@ use straightline_firewall::Direction;
 use straightline_graph::{Graph, Meter, Node, NodeIndex, NodeStats, Police, Port, PortControl, RateTable, Work};
 use straightline_nodes::{
     AllowedAddresses, BindingAgent, BindingOutputs, BindingTable, BridgeRules, BridgeTable, Firewall, FirewallControl,
-    FlowControl, Flows, Neighbours, Patch, PortVlans, SetDscp, Sink, SnoopingTable, TagForm, VlanIn, VlanSplit,
+    FlowControl, Flows, MessageLimit, Neighbours, Patch, PortVlans, SetDscp, Sink, SnoopingTable, TagForm, VlanIn,
+    VlanSplit,
 };
 use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
@@ -176,15 +177,15 @@ impl<'a> Building<'a> {
                 // Groups see a packet as it is in the bridge, before it gets the form of its port.
                 let firsts = edges.iter().zip(&part.ports);
                 let edges: Vec<_> =
-                    firsts.map(|(&first, port)| self.guard(port, Direction::In, is_in_patch, first)).collect();
+                    firsts.map(|(&first, port)| self.guard(port, Direction::In, is_in_patch, None, first)).collect();
                 let network = self.graph.node(format!("{kind}.{name}"), node, &edges);
                 let network = match flows {
                     Some((table, flows)) => self.flows(name, &table, &flows, edges, network),
                     None => network,
                 };
-                match bindings {
+                match &bindings {
                     Some((table, bindings)) => {
-                        let node = Neighbours::new(bindings, &table);
+                        let node = Neighbours::new(Arc::clone(bindings), table);
                         self.graph.node(format!("neighbours.{name}"), Box::new(node), &[network])
                     }
                     None => network,
@@ -204,8 +205,10 @@ impl<'a> Building<'a> {
             if end.tunnel.is_none() && !end.is_received_by(self.worker) {
                 continue;
             }
-            let end_of_nodes = if port.connections.is_some() {
-                let first = self.guard(port, Direction::Out, is_in_patch, behind_vlan_in);
+            let end_of_nodes = if port.connections.is_some() || port.limits_messages {
+                let bindings = bindings.as_ref().map(|(_, bindings)| Arc::clone(bindings));
+                let first = self.guard(port, Direction::Out, is_in_patch, bindings, behind_vlan_in);
+                let first = self.limit_messages(port, first);
                 match &vlan_in {
                     Some(vlan_in) => {
                         self.graph.node(format!("vlan-in.{}", end.name), Box::new(vlan_in.clone()), &[first])
@@ -239,15 +242,30 @@ impl<'a> Building<'a> {
         entrances
     }
 
-    /// Adds the groups of a port, if it has some, in front of `to`.
-    fn guard(&mut self, port: &PortSpec, direction: Direction, is_in_patch: bool, to: NodeIndex) -> NodeIndex {
+    /// Adds the limit of messages of a port without groups, if it has one, in front of `to`.
+    fn limit_messages(&mut self, port: &PortSpec, to: NodeIndex) -> NodeIndex {
+        let control = self.live.tables.get::<FirewallControl>("firewall", "ports").filter(|_| port.limits_messages);
+        let Some(control) = control else { return to };
+        let node = MessageLimit::new(&control, port.end.index());
+        self.graph.node(format!("messages.{}", port.end.name), Box::new(node), &[to])
+    }
+
+    /// Adds the groups of a port, if it has some, in front of `to`. `bindings` are those of its bridge.
+    fn guard(
+        &mut self,
+        port: &PortSpec,
+        direction: Direction,
+        is_in_patch: bool,
+        bindings: Option<Arc<BindingTable>>,
+        to: NodeIndex,
+    ) -> NodeIndex {
         if port.connections.is_none() {
             return to;
         }
         let name = format!("groups-{}.{}", direction.as_str(), port.end.name);
         match self.live.tables.get::<FirewallControl>("firewall", "ports") {
             Some(control) => {
-                let node = Firewall::new(&control, port.end.index(), direction, is_in_patch);
+                let node = Firewall::new(&control, port.end.index(), direction, is_in_patch).knowing(bindings);
                 self.graph.node(name, Box::new(node), &[to])
             }
             None => self.graph.node(name, Box::new(Sink::new(Reason::Denied)), &[]),

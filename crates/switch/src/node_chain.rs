@@ -81,8 +81,8 @@ impl<'a, C: Fn(&mut Graph, &EndSpec) -> NodeIndex> NodeChains<'a, C> {
         let mut lists: Vec<List<'_>> = egress.iter().map(List::Egress).collect();
         for port in ingress {
             let list = List::Ingress(&port.ingress);
-            // A list in front of groups is not shared.
-            if port.connections.is_some() || !lists.contains(&list) {
+            // A list in front of groups, or of the limit of messages, is not shared.
+            if port.connections.is_some() || port.limits_messages || !lists.contains(&list) {
                 lists.push(list);
             }
         }

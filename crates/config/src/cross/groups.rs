@@ -13,6 +13,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     for (port, spans) in &draft.ports {
         check_names(draft, port, spans, report);
         check_place(draft, port, spans, report);
+        check_message_limit(draft, port, spans, report);
     }
     check_peers(draft, report);
     check_members(draft, report);
@@ -47,6 +48,17 @@ fn known_groups(draft: &Draft) -> String {
     let own = draft.groups.iter().map(|(group, _)| &*group.name);
     let profiles = straightline_firewall::profiles().iter().map(|profile| &*profile.name);
     format!("groups and profiles are {}", own.chain(profiles).collect::<Vec<_>>().join(", "))
+}
+
+/// Checks that a port with a limit of messages is that of a guest.
+fn check_message_limit(draft: &Draft, port: &PortConfig, spans: &PortSpans, report: &mut Findings<'_>) {
+    let Some(span) = &spans.groups.message_limit else { return };
+    let carries = draft.underlays.iter().any(|(underlay, _)| underlay.port == port.name);
+    if carries || !port.is_of_guest() {
+        let why = "only ports of guests have a limit, and this one is trusted, a trunk or a tunnel, or carries an \
+                   underlay; remove the key";
+        report.error(span, format!("message-limit of port {:?}: {why}", port.name));
+    }
 }
 
 /// Checks that a port with groups or with `trusted` is in a patch or bridge.

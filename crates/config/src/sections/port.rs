@@ -130,7 +130,8 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let frame = FrameLimit::new(mtu).bytes().into();
     let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
     let share = read_share(section, &kind, report);
-    let port_groups::Read { groups, spans: groups_spans, connections, trusted } = port_groups::read(section, report);
+    let port_groups::Read { groups, spans: groups_spans, connections, trusted, message_limit } =
+        port_groups::read(section, report);
     let name_span = section.span().clone();
     let spans = PortSpans {
         name: name_span,
@@ -166,6 +167,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         groups,
         connections,
         trusted,
+        message_limit,
     };
     draft.ports.push((port, spans));
 }

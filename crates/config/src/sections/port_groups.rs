@@ -34,7 +34,19 @@ pub(crate) const KEYS: &[Key] = &[
         "`true`: ports with groups take router advertisements and answers of DHCP from this port.",
         "true",
     ),
+    Key::new(
+        "message-limit",
+        Value::IntegerOr { min: 1, max: MOST_MESSAGES as i64, unit: "messages a second", word: "off" },
+        Absent::Value("200"),
+        "Most messages of each kind that need no rule: ARP, neighbour discovery, and IGMP with MLD. Twice as many pass at \
+         once. It holds for ports with groups, and for others of the same network. Ports that are `trusted`, trunks and \
+         tunnels have no such limit. A router behind a port needs more.",
+        "2000",
+    ),
 ];
+
+/// The greatest limit of messages.
+const MOST_MESSAGES: u32 = 1_000_000;
 
 /// The groups of a port, with the places of their names.
 pub(crate) struct Read {
@@ -42,6 +54,7 @@ pub(crate) struct Read {
     pub(crate) spans: GroupsSpans,
     pub(crate) connections: u32,
     pub(crate) trusted: bool,
+    pub(crate) message_limit: Option<u32>,
 }
 
 /// The places of a port's keys for groups.
@@ -53,11 +66,13 @@ pub(crate) struct GroupsSpans {
     pub(crate) list: Option<Span>,
     /// The place of `trusted = true`.
     pub(crate) trusted: Option<Span>,
+    /// The place of `message-limit`.
+    pub(crate) message_limit: Option<Span>,
     /// Whether `source-check` has an error.
     pub(crate) has_wrong_check: bool,
 }
 
-/// Reads the three keys, after `source-check`.
+/// Reads the keys, after `source-check`.
 pub(crate) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Read {
     let title = section.title();
     let texts = section.texts("groups", "groups = [\"web\"]", report);
@@ -86,15 +101,19 @@ pub(crate) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Read {
     {
         report.error(&connections.span(), format!("connections in {title} needs groups in this section"));
     }
+    let message_limit = section.integer_or("message-limit", 1..=MOST_MESSAGES, "off", report);
     let trusted = section.boolean("trusted", report).filter(|trusted| *trusted.get_ref());
+    let limit_span = message_limit.as_ref().map(Spanned::span);
     Read {
         groups,
         connections: connections.map_or(PortConfig::DEFAULT_CONNECTIONS, Spanned::into_inner),
         trusted: trusted.is_some(),
+        message_limit: message_limit.map_or(Some(PortConfig::DEFAULT_MESSAGE_LIMIT), Spanned::into_inner),
         spans: GroupsSpans {
             groups: spans,
             list,
             trusted: trusted.map(|trusted| trusted.span()),
+            message_limit: limit_span,
             has_wrong_check: section.is_wrong("source-check", report),
         },
     }

@@ -11,7 +11,7 @@ use straightline_api::{Joined, JoinedKind, Port};
 use straightline_firewall::{Definitions, Group, PortGroups, Prefix, Set};
 use straightline_flow::Meter;
 use straightline_graph::{OWN_MODE, Permissions, RateLimits};
-use straightline_nodes::{IpPrefix, MacPrefix, PortRules, PortVlans};
+use straightline_nodes::{IpPrefix, MacPrefix, PortRules, PortVlans, VlanRole};
 use straightline_packet::Level;
 use straightline_underlay::{Address, PathMtuErrors};
 use straightline_wire::{Dscp, DscpSet, VlanId};
@@ -104,6 +104,21 @@ impl Config {
             add(&underlay.port, JoinedKind::Underlay, at);
         }
         networks
+    }
+
+    /// Returns the indexes of ports whose messages without a rule are judged: those of guests in patches and
+    /// bridges in which a port has groups.
+    #[must_use]
+    pub fn judged_ports(&self) -> Vec<usize> {
+        let places: HashMap<&str, usize> =
+            self.ports.iter().enumerate().map(|(at, port)| (port.name.as_str(), at)).collect();
+        let place = |name: &str| places.get(name).copied();
+        let patches = self.patches.iter().map(|patch| patch.ports.iter().filter_map(|name| place(name)).collect());
+        let bridges = self.bridges.iter().map(|bridge| bridge.ports.iter().filter_map(|name| place(name)).collect());
+        let has_groups = |members: &Vec<usize>| members.iter().any(|at| !self.ports[*at].groups.is_empty());
+        let mut judged: Vec<usize> = patches.chain(bridges).filter(has_groups).flatten().collect();
+        judged.retain(|at| self.ports[*at].is_of_guest());
+        judged
     }
 
     /// Returns whether a bridge has VLANs: one of its ports has.
@@ -354,6 +369,8 @@ pub struct PortConfig {
     pub connections: u32,
     /// Ports with groups take router advertisements and answers of DHCP from the port.
     pub trusted: bool,
+    /// The most messages of each kind without a rule in a second. `None`: any number.
+    pub message_limit: Option<u32>,
 }
 
 /// The limit of a port in one direction.
@@ -400,6 +417,14 @@ impl PortConfig {
         rules
     }
 
+    /// Returns whether one guest is behind the port, as far as its section says: it is neither trusted, nor a
+    /// trunk, nor a tunnel.
+    #[must_use]
+    pub fn is_of_guest(&self) -> bool {
+        let is_trunk = self.rules.vlans.as_ref().is_some_and(|vlans| matches!(vlans.role, VlanRole::Trunk { .. }));
+        !self.trusted && !is_trunk && self.kind.as_tunnel().is_none()
+    }
+
     /// Returns the port as the API describes it while its link is down.
     #[must_use]
     pub fn described(&self) -> Port {
@@ -434,6 +459,8 @@ impl PortConfig {
 
     /// The connections of a port whose section names no number.
     pub const DEFAULT_CONNECTIONS: u32 = 10_000;
+    /// The limit of messages without a rule of a port whose section names none.
+    pub const DEFAULT_MESSAGE_LIMIT: u32 = 200;
     /// The MTU of a port whose section names none.
     pub const DEFAULT_MTU: u16 = 1500;
     /// The smallest MTU: that of IPv4 (RFC 791, 3.1).
@@ -459,6 +486,7 @@ impl PortConfig {
             groups: Vec::new(),
             connections: Self::DEFAULT_CONNECTIONS,
             trusted: false,
+            message_limit: Some(Self::DEFAULT_MESSAGE_LIMIT),
             move_limit: Some(Self::DEFAULT_MOVE_LIMIT),
         }
     }

@@ -203,6 +203,24 @@ fn mistakes_in_settings_of_the_firewall() {
 }
 
 #[test]
+fn limits_of_messages() {
+    let fixture = Fixture::new();
+    let limit = |keys: &str| {
+        let config = good(&ports(&fixture, keys)).config;
+        let vm1 = config.port_index("vm1").unwrap();
+        (config.ports[vm1].message_limit, config.judged_ports().len())
+    };
+    assert_eq!(limit(""), (Some(200), 0), "no port has groups");
+    assert_eq!(limit("groups = [\"public\"]"), (Some(200), 2), "and the port beside it");
+    assert_eq!(limit("groups = [\"public\"]\ntrusted = true"), (Some(200), 1));
+    assert_eq!(limit("groups = [\"public\"]\nmessage-limit = 2000"), (Some(2000), 2));
+    assert_eq!(limit("message-limit = \"off\""), (None, 0));
+    wrong(&fixture, "message-limit = 0", 9, &["message-limit"]);
+    wrong(&fixture, "message-limit = \"all\"", 9, &["it must be an integer or \"off\""]);
+    wrong(&fixture, "message-limit = 9\ntrusted = true", 9, &["only ports of guests have a limit"]);
+}
+
+#[test]
 fn warnings_about_groups() {
     let fixture = Fixture::new();
     let one = |keys: &str, line: usize, part: &str| {

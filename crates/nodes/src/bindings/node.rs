@@ -290,6 +290,13 @@ impl Node for Neighbours {
 }
 
 /// Returns the VLAN of a packet in its bridge.
+impl BindingTable {
+    /// Returns whether an address is bound in the VLAN of a packet.
+    pub(crate) fn has(&self, packets: &Packets<'_>, id: PacketId, ip: IpAddr) -> bool {
+        self.bindings.find(IpKey { vlan: vlan_of(packets, id), ip }).is_some()
+    }
+}
+
 fn vlan_of(packets: &Packets<'_>, id: PacketId) -> VlanId {
     packets.vlan(id).map_or(VlanId::DEFAULT, |vlan| vlan.id)
 }

@@ -17,6 +17,7 @@ use straightline_packet::{self as packet, IgnorePoison, Packets, PortIndex, Rcu,
 use straightline_wire::MacAddr;
 
 use super::members::{self, BoundAddresses};
+use super::messages::{MessageLimits, MessageSettings, NamedAddresses};
 use crate::{BindingTable, MacPrefix};
 
 /// Denials of a port that wait to become events. Further ones are only counted.
@@ -38,6 +39,10 @@ pub struct FirewallSettings {
     pub connections: Settings,
     /// The time after the start in which connections of before are taken up.
     pub pickup: Duration,
+    /// Ports whose messages without a rule are judged, with groups or without.
+    pub messages: Vec<MessageSettings>,
+    /// Places of ports, with groups or without: at least as many as there are.
+    pub places: usize,
 }
 
 /// A port with groups.
@@ -123,6 +128,8 @@ pub(super) struct Rules {
     pub(super) trust: u32,
     /// The time, in milliseconds, until which connections of before are taken up.
     picks_up_until: Option<u32>,
+    messages: Vec<Option<Arc<MessageLimits>>>,
+    pub(super) named: Arc<NamedAddresses>,
 }
 
 impl Rules {
@@ -136,6 +143,12 @@ impl Rules {
     #[inline]
     pub(super) fn is_trusted(&self, port: PortIndex) -> bool {
         self.trusted.get(port.index()).copied().unwrap_or(false)
+    }
+
+    /// Returns the limits of a port's messages. `None`: they have none, and any form.
+    #[inline]
+    pub(super) fn messages(&self, port: PortIndex) -> Option<&MessageLimits> {
+        self.messages.get(port.index())?.as_deref()
     }
 
     /// Returns whether connections of before are taken up.
@@ -188,6 +201,8 @@ struct State {
     picks_up_until: Option<u32>,
     /// Connections that ports were refused, as events have told.
     told: RefusalNotes,
+    messages: Vec<Arc<MessageLimits>>,
+    named: Arc<NamedAddresses>,
 }
 
 /// A decision of a port's groups.
@@ -229,6 +244,8 @@ impl FirewallControl {
             trust: 0,
             picks_up_until,
             told: RefusalNotes::default(),
+            messages: limits_of_all(&settings, &[]),
+            named: Arc::new(NamedAddresses::new(settings.places)),
         };
         let own_rules = Arc::new(FirewallRules { rules: RcuCell::new(rcu) });
         let state = Mutex::new(state);
@@ -312,8 +329,21 @@ impl FirewallControl {
         for index in &self.settings.trusted {
             trusted[index.index()] = true;
         }
-        let State { table, trust, picks_up_until, .. } = state;
-        let rules = Rules { table: Arc::clone(table), ports, trusted, trust: *trust, picks_up_until: *picks_up_until };
+        let State { table, trust, picks_up_until, named, .. } = state;
+        let places = state.messages.iter().map(|limits| limits.settings().port.index() + 1).max().unwrap_or(0);
+        let mut messages = vec![None; places];
+        for limits in &state.messages {
+            messages[limits.settings().port.index()] = Some(Arc::clone(limits));
+        }
+        let rules = Rules {
+            table: Arc::clone(table),
+            ports,
+            trusted,
+            trust: *trust,
+            picks_up_until: *picks_up_until,
+            messages,
+            named: Arc::clone(named),
+        };
         self.rules().rules.swap(Some(Box::new(rules)));
     }
 
@@ -433,6 +463,13 @@ fn rules_of(
     Ok(PortRules { name: port.name.clone(), policy, generation, notes, macs })
 }
 
+/// Returns the limits of all ports' messages. A port whose limit stays the same has that of `before`.
+fn limits_of_all(settings: &FirewallSettings, before: &[Arc<MessageLimits>]) -> Vec<Arc<MessageLimits>> {
+    let known = |own: MessageSettings| before.iter().find(|limits| limits.settings() == own).cloned();
+    let limits = settings.messages.iter().map(|own| known(*own).unwrap_or_else(|| Arc::new(MessageLimits::new(*own))));
+    limits.collect()
+}
+
 fn shares(settings: &FirewallSettings) -> Vec<(u16, PortShare)> {
     settings.ports.iter().map(|port| (port.index.0, port.share)).collect()
 }
@@ -469,6 +506,10 @@ impl NodeControl for FirewallControl {
         let is_same = self.settings.trusted == before.settings.trusted;
         state.trust = if is_same { old.trust } else { old.trust.wrapping_add(1) };
         state.told = std::mem::take(&mut old.told);
+        state.messages = limits_of_all(&self.settings, &old.messages);
+        let ports = self.settings.places;
+        state.named =
+            if old.named.ports() == ports { Arc::clone(&old.named) } else { Arc::new(old.named.resized(ports)) };
         drop(old);
         self.publish(&state);
     }

@@ -14,6 +14,7 @@
 //! - **Fails closed.** A packet drops while there are no rules for its port, and if its headers are not
 //!   whole or not visible.
 //! - **Heads only.** All that is read lies in the head, which the guest cannot change any more.
+//! - **Messages without a rule** that a port sends have a form and a limit (`messages.rs`).
 //! - **Once.** A packet that goes back to its ring is not decided again when it comes again
 //!   (`../tickets.rs`).
 //! - **Policy changes** have a number. A connection that an older policy allowed is decided again with
@@ -21,7 +22,9 @@
 
 mod control;
 mod facts;
+mod limit;
 mod members;
+mod messages;
 mod plain;
 mod quoted;
 mod run;
@@ -37,7 +40,11 @@ use straightline_packet::{Batch, Packets, PortIndex, Reason};
 pub(crate) use control::secret;
 pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
 pub(crate) use facts::{Facts, Flow, Fragment};
+pub use limit::MessageLimit;
+pub use messages::MessageSettings;
 use run::{Run, Work};
+
+use crate::BindingTable;
 
 /// A node that lets pass what the groups of its port allow. It has one edge.
 pub struct Firewall {
@@ -46,6 +53,8 @@ pub struct Firewall {
     /// `Out`: it sees the packets that the port sends.
     direction: Direction,
     is_in_patch: bool,
+    /// The bindings of its bridge.
+    bindings: Option<Arc<BindingTable>>,
     work: Box<Work>,
 }
 
@@ -61,7 +70,14 @@ impl Firewall {
     /// bridge with VLANs, it stands behind a [`VlanIn`](crate::VlanIn): frames have no tag of the bridge.
     #[must_use]
     pub fn new(control: &FirewallControl, port: PortIndex, direction: Direction, is_in_patch: bool) -> Self {
-        Firewall { rules: Arc::clone(control.rules()), port, direction, is_in_patch, work: Box::new(Work::new()) }
+        let rules = Arc::clone(control.rules());
+        Firewall { rules, port, direction, is_in_patch, bindings: None, work: Box::new(Work::new()) }
+    }
+
+    /// Returns the node with the bindings of its bridge: neighbour discovery may go to their addresses.
+    #[must_use]
+    pub fn knowing(self, bindings: Option<Arc<BindingTable>>) -> Self {
+        Firewall { bindings, ..self }
     }
 
     /// Returns whether a packet that drops is gone. One that a port of a bridge does not get may go to
@@ -74,7 +90,7 @@ impl Firewall {
 impl Node for Firewall {
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         let is_single = self.is_single();
-        let Firewall { rules, port, direction, work, .. } = self;
+        let Firewall { rules, port, direction, work, bindings, .. } = self;
         let drop = |packets: &mut Packets<'_>, id, reason| {
             if is_single { packets.discard(id, reason) } else { packets.drop_at(*port, &[id], reason) }
         };
@@ -84,7 +100,8 @@ impl Node for Firewall {
             batch.ids().iter().for_each(|&id| drop(packets, id, Reason::Denied));
             return;
         };
-        Run::new(work, rules, own, *port, *direction, packets.now()).decide(packets, batch);
+        let bindings = bindings.as_deref();
+        Run::new(work, rules, own, *port, *direction, packets.now()).knowing(bindings).decide(packets, batch);
         for (&id, decision) in batch.ids().iter().zip(&work.decisions) {
             match decision.reason() {
                 None => next.push(0, id),

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | this one | the packets of a call, and those that follow their connections |
 //! | `rules` | packets that rules decide about |
+//! | `without_rule` | messages that need no rule |
 //! | `fragments` | fragments, behind all others |
 
 mod fragments;
 mod rules;
+mod without_rule;
 
 use std::ops::Range;
 
@@ -21,6 +23,7 @@ use straightline_wire::IpProtocol;
 use super::control::{PortRules, Rules};
 use super::facts::{Facts, Flow, Fragment};
 use super::plain;
+use crate::BindingTable;
 use crate::tickets::Tickets;
 
 /// Packets that are read, looked up and followed together: all that they need stays in the first cache.
@@ -183,6 +186,7 @@ pub(super) struct Run<'a> {
     /// The side that has sent the packets.
     sender: Side,
     now: u32,
+    bindings: Option<&'a BindingTable>,
 }
 
 impl<'a> Run<'a> {
@@ -195,7 +199,12 @@ impl<'a> Run<'a> {
         seconds: u32,
     ) -> Self {
         let sender = if direction == Direction::Out { Side::Local } else { Side::Remote };
-        Run { work, rules, own, port, direction, sender, now: seconds.wrapping_mul(1000) }
+        Run { work, rules, own, port, direction, sender, now: seconds.wrapping_mul(1000), bindings: None }
+    }
+
+    /// Returns the call with the bindings of its bridge.
+    pub(super) fn knowing(self, bindings: Option<&'a BindingTable>) -> Self {
+        Run { bindings, ..self }
     }
 
     /// Decides about all packets of a batch.

@@ -8,7 +8,7 @@ use straightline_conntrack::{PortShare, Settings as ConnectionSettings, Side};
 use straightline_firewall::{Definitions, Group, Level, PortGroups};
 use straightline_graph::{Clock, EpollWaiter, Graph, Idle, NodeControl, Worker};
 use straightline_packet::Checksum::Partial;
-use straightline_packet::{Arena, Drops, Offload, Rcu, Settings};
+use straightline_packet::{Arena, Drops, MAX_BATCH, Offload, Rcu, Settings};
 use straightline_testing::ports::{Carried, Source, Taken};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
@@ -18,6 +18,7 @@ use proptest::prelude::*;
 
 mod again;
 mod members;
+mod without_rule;
 
 use super::facts::Facts;
 use super::*;
@@ -57,6 +58,8 @@ fn settings(inbound: &[&str], outbound: &[&str], change: impl FnOnce(&mut Firewa
         trusted: Vec::new(),
         connections: ConnectionSettings::default(),
         pickup: Duration::ZERO,
+        messages: vec![MessageSettings { port: VM, most: Some(200) }],
+        places: 2,
     };
     change(&mut settings);
     settings
@@ -68,15 +71,20 @@ impl Rig {
     }
 
     fn with(settings: FirewallSettings) -> Self {
+        Self::with_node(settings, |control| Box::new(Firewall::new(control, VM, Direction::In, false)))
+    }
+
+    /// Creates a rig whose packets of the other port pass this node.
+    fn with_node(settings: FirewallSettings, inbound: impl FnOnce(&FirewallControl) -> Box<dyn Node>) -> Self {
         let rcu = Rcu::new();
         let control = FirewallControl::new(settings, &rcu, Level::detect(), Clock::real()).expect("known groups");
         let mut graph = Graph::new();
         let taken: [Arc<Taken>; 2] = Default::default();
         let outputs = taken.each_ref().map(|port| graph.output(Arc::clone(port) as _, false));
         let sources: [Arc<Source>; 2] = Default::default();
-        for ((direction, output), source) in [Direction::Out, Direction::In].into_iter().zip(outputs).zip(&sources) {
-            let node = Box::new(Firewall::new(&control, VM, direction, false));
-            let node = graph.node(direction.as_str(), node, &[output]);
+        let outbound: Box<dyn Node> = Box::new(Firewall::new(&control, VM, Direction::Out, false));
+        for ((node, output), source) in [outbound, inbound(&control)].into_iter().zip(outputs).zip(&sources) {
+            let node = graph.node("groups", node, &[output]);
             graph.input(Arc::clone(source) as _, node);
         }
         let drops: Vec<Arc<Drops>> = (0..3).map(|_| Arc::default()).collect();
@@ -90,11 +98,15 @@ impl Rig {
     /// Has the port with groups send frames, or get them. Returns the number that passes.
     fn pass(&mut self, direction: Direction, frames: Vec<Vec<u8>>) -> usize {
         let (at, port) = if direction == Direction::Out { (0, VM) } else { (1, OTHER) };
-        self.sources[at].send(frames.into_iter().map(|bytes| Carried::plain(port.0, bytes)).collect());
-        while self.sources[at].waits() {
-            self.worker.turn();
+        let mut passed = 0;
+        for some in frames.chunks(MAX_BATCH) {
+            self.sources[at].send(some.iter().map(|bytes| Carried::plain(port.0, bytes.clone())).collect());
+            while self.sources[at].waits() {
+                self.worker.turn();
+            }
+            passed += self.taken[at].take().len();
         }
-        self.taken[at].take().len()
+        passed
     }
 
     fn sends(&mut self, frame: Vec<u8>) -> bool {

@@ -31,7 +31,7 @@ pub(crate) enum Step {
     PortShare { new: usize },
     /// The class of service that its packets get changes, or those that pass before others.
     PortClasses { old: usize, new: usize },
-    /// A port has other groups, another share of connections, or is trusted or no longer.
+    /// A port has other groups, another share of connections or limit of messages, or is trusted or no longer.
     PortGroups { new: usize },
     /// A port has another limit for this key: `rate-in` or `rate-out`.
     PortRate { old: usize, new: usize, key: &'static str },
@@ -114,6 +114,7 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
         groups: _,
         connections: _,
         trusted: _,
+        message_limit: _,
         move_limit: _,
     } = old;
     let mut differences = Vec::new();
@@ -196,7 +197,7 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         if was.share != port.share {
             steps.push(Step::PortShare { new });
         }
-        let groups = |port: &PortConfig| (port.groups.clone(), port.connections, port.trusted);
+        let groups = |port: &PortConfig| (port.groups.clone(), port.connections, port.trusted, port.message_limit);
         if groups(was) != groups(port) {
             steps.push(Step::PortGroups { new });
         }

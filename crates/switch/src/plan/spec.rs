@@ -77,6 +77,8 @@ pub(crate) struct PortSpec {
     pub(crate) source_check: Option<SourceCheckSpec>,
     /// The port's share of connections, if it has groups. While it changes, no worker may use the table.
     pub(crate) connections: Option<u32>,
+    /// It has no groups, but others of its network have, and its messages without a rule have a limit.
+    pub(crate) limits_messages: bool,
     /// The class of service that its packets get.
     pub(crate) dscp: Option<Dscp>,
     pub(crate) rate_in: Option<RateSpec>,
@@ -222,18 +224,24 @@ impl<'a> Reader<'a> {
             }
             ForwardingDomain::Unconnected(_) | ForwardingDomain::Underlay(_) => NetworkSpec::Unconnected,
         };
-        let ports = part.ports(self.config).into_iter().map(|port| self.port(port)).collect();
+        let ports = part.ports(self.config);
+        let is_network = !matches!(network, NetworkSpec::Unconnected);
+        let has_groups = is_network && ports.iter().any(|port| !self.config.ports[*port].groups.is_empty());
+        let ports = ports.into_iter().map(|port| self.port(port, has_groups)).collect();
         PartSpec { name: name(self.config, part), network, ports }
     }
 
-    fn port(&mut self, at: usize) -> PortSpec {
+    /// Returns a port. `has_groups`: ports of its network have groups.
+    fn port(&mut self, at: usize, has_groups: bool) -> PortSpec {
         let port = &self.config.ports[at];
+        let is_limited = port.groups.is_empty() && port.is_of_guest() && port.message_limit.is_some();
         PortSpec {
             end: self.end(at),
             ingress: self.nodes(&port.nodes),
             egress: self.nodes(&port.egress_nodes),
             source_check: source_check(port),
             connections: (!port.groups.is_empty()).then_some(port.connections),
+            limits_messages: has_groups && is_limited,
             dscp: port.dscp,
             rate_in: rate(self.config, port.rate_in.as_ref()),
             rate_out: rate(self.config, port.rate_out.as_ref()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use az::SaturatingAs;
 use straightline_conntrack::{self as conntrack, PortShare, Settings, Timeouts};
-use straightline_nodes::{FirewallPort, FirewallSettings};
+use straightline_nodes::{FirewallPort, FirewallSettings, MessageSettings};
 use straightline_packet::PortIndex;
 
 use crate::config::{Config, FirewallConfig, Windows};
@@ -25,12 +25,17 @@ pub(super) fn settings(config: &Config, plan: &Plan) -> Option<FirewallSettings>
         return None;
     }
     let trusted = config.ports.iter().enumerate().filter(|(_, port)| port.trusted).map(|(at, _)| index(at));
+    let judged = config.judged_ports().into_iter();
+    let messages = judged.map(|at| MessageSettings { port: index(at), most: config.ports[at].message_limit });
     Some(FirewallSettings {
         definitions: config.definitions(),
         ports,
         trusted: trusted.collect(),
         connections: connection_settings(&config.firewall),
         pickup: config.firewall.pickup.unwrap_or(Duration::ZERO),
+        messages: messages.collect(),
+        // Rounded up: another port without groups does not change the settings.
+        places: plan.ports.iter().map(|port| usize::from(port.slot) + 1).max().unwrap_or(0).next_multiple_of(256),
     })
 }
 

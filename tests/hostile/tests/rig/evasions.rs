@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use straightline_config::{IpPrefix, MacPrefix, SourceCheckConfig};
-use straightline_testing::mac;
+use straightline_testing::{arrived, mac, send, wait_all_back, wait_until};
 use straightline_wire::ndp::{self, Kind, OptionType};
 use straightline_wire::tcp::Flags;
 use straightline_wire::{IpProtocol, MacAddr, arp, ipv6};
@@ -174,5 +174,59 @@ fn neighbours_that_are_none() {
     let unchecked =
         [arp(QUIET, 2, other_mac, ip(QUIET)), discovery(QUIET, advertisement, own6(QUIET), own6(QUIET), 255)];
     lan.drops("a port that nobody checks", [QUIET, FRIEND], QUIET, &["denied"], &unchecked);
+    lan.end();
+}
+
+/// Returns a message of groups with this payload, which only says that it is one.
+fn igmp(from: usize, payload: &[u8]) -> Vec<u8> {
+    let mut frame = with_payload(udp((from, 1), (FRIEND, 1)), 2, payload);
+    frame[IPV4_TTL] = 1;
+    frame[30..34].copy_from_slice(&[224, 0, 0, 251]);
+    frame
+}
+
+/// Returns a message of a station with an address.
+type MessageOf = fn(usize, Ipv6Addr) -> Vec<u8>;
+
+/// Messages that need no rule carry nothing beside what they are for, and they are few: from a guest with
+/// groups, and from one without. The others lose nothing.
+#[test]
+fn messages_without_a_rule() {
+    let own6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number(TARGET).into());
+    let mut lan = Lan::with(|config| {
+        let macs = vec![MacPrefix::exact(mac(number(TARGET)))];
+        config.ports[TARGET].source_check = Some(SourceCheckConfig { macs, ips: None });
+    });
+    let neighbour = |from: usize| arp(from, 2, mac(number(from)), ip(from));
+    let mut long = neighbour(TARGET);
+    long.resize(1514, 0x5a);
+    let data = [&[136, 0, 0, 0, 0, 0, 0, 0][..], &own6.octets(), &[200, 120], &[0x5a; 958]].concat();
+    let hidden = [
+        long,
+        packet6(TARGET, own6, 255, &data),
+        igmp(TARGET, &[&[0x99, 0, 0, 0][..], &[0x5a; 1000]].concat()),
+        igmp(TARGET, &[&[0x16, 0, 0, 0, 224, 0, 0, 251][..], &[0x5a; 1000]].concat()),
+    ];
+    lan.drops("data in messages", [TARGET, FRIEND], TARGET, &["message-form"], &hidden);
+    let report = [0x16, 0, 0, 0, 224, 0, 0, 251];
+    let kinds: [(&str, MessageOf); 3] = [
+        ("arp-limit", |from, _| arp(from, 2, mac(number(from)), ip(from))),
+        ("discovery-limit", |from, own| discovery(from, Kind::NeighborAdvertisement, own, own, 255)),
+        ("group-limit", |from, _| igmp(from, &[0x16, 0, 0, 0, 224, 0, 0, 251])),
+    ];
+    lan.passes(TARGET, FRIEND, &igmp(TARGET, &report));
+    let ends = lan.connects(FRIEND, QUIET, 9);
+    for from in [TARGET, ATTACKER] {
+        for (reason, message) in kinds {
+            let frame = message(from, own6);
+            wait_until(&format!("{reason} of station {from}"), || {
+                (0..64).for_each(|_| send(&mut lan.guests[from], &frame));
+                wait_all_back(&mut lan.guests[from]);
+                lan.goes_on(ends);
+                lan.guests.iter_mut().for_each(|guest| _ = arrived(guest));
+                lan.rig.drops(from, reason) > 1000
+            });
+        }
+    }
     lan.end();
 }

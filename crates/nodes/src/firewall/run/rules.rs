@@ -3,7 +3,7 @@
 
 use straightline_classify::Column;
 use straightline_conntrack::{self as conntrack, Entry, Opened, Opening, Refusal, Side, Verdict};
-use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER};
+use straightline_firewall::{self as firewall, Direction, Origin, RuleIndex, TRUSTED_SENDER};
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
 use straightline_wire::EtherType;
 
@@ -82,6 +82,11 @@ impl Run<'_> {
         }
         if !policy_rule.allows() {
             return Decision::Drop(Reason::Denied);
+        }
+        if policy_rule.origin == Origin::Network
+            && let Err(reason) = self.without_rule(&facts, packets, id)
+        {
+            return Decision::Drop(reason);
         }
         match facts {
             // One to another station, which was flooded, takes no space of this port.

@@ -1,0 +1,170 @@
+//! Messages that need no rule, as a port sends them: ARP, neighbour discovery, IGMP and MLD.
+//!
+//! ```text
+//! form        no longer than hosts make them             straightline_firewall::MessageKind
+//! addresses   neighbour discovery to one station goes to an address that somebody has named
+//! limit       so many of each kind in a second           this file
+//! ```
+//!
+//! They are judged where a port sends them, so that all others share what passes. Ports with groups do it
+//! in their node of [`Firewall`](super::Firewall), and others of the same network in
+//! [`MessageLimit`](super::MessageLimit).
+//! Trusted ports, trunks and tunnels have no limits: many stations are behind them.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use straightline_firewall::MessageKind;
+use straightline_graph::RateLimit;
+use straightline_packet::{PortIndex, Reason};
+
+use super::facts::Address;
+
+/// Messages of neighbour discovery that may go in a second to addresses that nobody has named.
+const TO_UNKNOWN: u32 = 10;
+
+/// The limits of a port's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageSettings {
+    /// The port.
+    pub port: PortIndex,
+    /// Most messages of each kind in a second. `None`: any number.
+    pub most: Option<u32>,
+}
+
+/// The limits of a port's messages, as workers count them.
+#[derive(Debug)]
+pub(super) struct MessageLimits {
+    settings: MessageSettings,
+    /// For each kind. All workers count together.
+    kinds: Option<[RateLimit; 3]>,
+    to_unknown: RateLimit,
+}
+
+impl MessageLimits {
+    pub(super) fn new(settings: MessageSettings) -> Self {
+        let kinds = settings.most.map(|most| [(); 3].map(|()| RateLimit::bursting(most, most.saturating_mul(2))));
+        MessageLimits { settings, kinds, to_unknown: RateLimit::new(TO_UNKNOWN) }
+    }
+
+    pub(super) fn settings(&self) -> MessageSettings {
+        self.settings
+    }
+
+    /// Counts a message in the second `now`.
+    ///
+    /// # Errors
+    /// The limit that it exceeds.
+    pub(super) fn take(&self, kind: MessageKind, now: u32) -> Result<(), Reason> {
+        let passes = self.kinds.as_ref().is_none_or(|kinds| kinds[place(kind)].take(now));
+        match kind {
+            _ if passes => Ok(()),
+            MessageKind::Arp => Err(Reason::ArpLimit),
+            MessageKind::Discovery => Err(Reason::DiscoveryLimit),
+            MessageKind::Groups => Err(Reason::GroupLimit),
+        }
+    }
+
+    /// Takes back a message that comes again.
+    pub(super) fn give_back(&self, kind: MessageKind) {
+        if let Some(kinds) = &self.kinds {
+            kinds[place(kind)].give_back();
+        }
+    }
+
+    /// Counts a message to an address that nobody has named.
+    pub(super) fn take_unknown(&self, now: u32) -> bool {
+        self.settings.most.is_none() || self.to_unknown.take(now)
+    }
+}
+
+fn place(kind: MessageKind) -> usize {
+    match kind {
+        MessageKind::Arp => 0,
+        MessageKind::Discovery => 1,
+        MessageKind::Groups => 2,
+    }
+}
+
+/// Addresses that a port's share has place for, and those of a set.
+const SHARE: usize = 64;
+const WAYS: usize = 4;
+const SETS: usize = SHARE / WAYS;
+
+/// The IPv6 addresses that ports have named in neighbour discovery: as the source of a solicitation, or as
+/// the target of an advertisement.
+///
+/// Each port has a share, in which its own newer addresses take the place of older ones. An entry is a
+/// hash: guests choose addresses, so it has a secret.
+pub(super) struct NamedAddresses {
+    ports: Vec<[AtomicU64; SHARE]>,
+    hasher: RandomState,
+}
+
+impl std::fmt::Debug for NamedAddresses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NamedAddresses").field("ports", &self.ports.len()).finish_non_exhaustive()
+    }
+}
+
+impl NamedAddresses {
+    /// Returns no addresses of this number of ports.
+    pub(super) fn new(ports: usize) -> Self {
+        let shares = (0..ports).map(|_| [const { AtomicU64::new(0) }; SHARE]);
+        NamedAddresses { ports: shares.collect(), hasher: RandomState::new() }
+    }
+
+    /// Returns the addresses for another number of ports.
+    pub(super) fn resized(&self, ports: usize) -> Self {
+        let mut resized = NamedAddresses { hasher: self.hasher.clone(), ..NamedAddresses::new(ports) };
+        for (new, old) in resized.ports.iter_mut().zip(&self.ports) {
+            *new = old.each_ref().map(|entry| AtomicU64::new(entry.load(Ordering::Relaxed)));
+        }
+        resized
+    }
+
+    /// Returns the number of ports.
+    pub(super) fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Notes that a port has named an address.
+    pub(super) fn note(&self, port: PortIndex, vlan: u16, address: Address) {
+        let Some(share) = self.ports.get(port.index()) else { return };
+        let name = self.name(vlan, address);
+        let set = &share[set_of(name)..][..WAYS];
+        if set.iter().any(|entry| entry.load(Ordering::Relaxed) == name) {
+            return;
+        }
+        let free = set.iter().find(|entry| entry.load(Ordering::Relaxed) == 0);
+        // Any of them: workers do not agree on the oldest one.
+        let replaced = &set[part(name >> 32, WAYS)];
+        free.unwrap_or(replaced).store(name, Ordering::Relaxed);
+    }
+
+    /// Returns whether another port has named an address.
+    pub(super) fn has(&self, asker: PortIndex, vlan: u16, address: Address) -> bool {
+        let name = self.name(vlan, address);
+        let others = self.ports.iter().enumerate().filter(|(port, _)| *port != asker.index());
+        others.flat_map(|(_, share)| &share[set_of(name)..][..WAYS]).any(|entry| entry.load(Ordering::Relaxed) == name)
+    }
+
+    /// Returns the hash of an address; never 0.
+    fn name(&self, vlan: u16, address: Address) -> u64 {
+        self.hasher.hash_one((vlan, address)) | 1 << 63
+    }
+}
+
+/// Returns the place of an address's set.
+fn set_of(name: u64) -> usize {
+    part(name, SETS) * WAYS
+}
+
+/// Returns a number below `most`, from the last bits of a hash.
+fn part(name: u64, most: usize) -> usize {
+    let [low, high, ..] = name.to_le_bytes();
+    usize::from(u16::from_le_bytes([low, high])) % most
+}
+
+#[cfg(test)]
+mod tests;

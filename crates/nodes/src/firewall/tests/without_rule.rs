@@ -1,0 +1,127 @@
+//! Messages that need no rule: their form, their number and their addresses.
+
+use std::net::Ipv6Addr;
+
+use straightline_wire::messages::{Link, Message, advertisement, arp_request, solicitation};
+
+use super::*;
+
+const LINK: Link = Link { src: MacAddr([2, 0, 0, 0, 0, 1]), dst: MacAddr([2, 0, 0, 0, 0, 2]), vlan: None };
+
+fn v6(text: &str) -> Ipv6Addr {
+    text.parse().expect(text)
+}
+
+fn bytes(message: Result<Message, straightline_wire::WireError>) -> Vec<u8> {
+    message.expect("a message").bytes().to_vec()
+}
+
+fn arp() -> Vec<u8> {
+    bytes(arp_request(LINK, OWN, PEER))
+}
+
+/// Returns a report of IGMP, or another message of that type and length.
+fn igmp(kind: u8, len: usize) -> Vec<u8> {
+    let mut message = vec![0; len];
+    message[0] = kind;
+    let mut frame = icmp(OWN, Ipv4Addr::new(224, 0, 0, 251), &message);
+    frame[14 + 8] = 1;
+    frame[14 + 9] = 2;
+    frame
+}
+
+fn advertised(to: &str) -> Vec<u8> {
+    bytes(advertisement(LINK, v6("fd00::1"), v6(to), true))
+}
+
+#[test]
+fn a_message_has_the_form_that_hosts_give_it() {
+    let mut rig = Rig::new(&[], &[]);
+    assert!(rig.sends(arp()) && rig.sends(igmp(0x16, 8)) && rig.sends(advertised("fe80::2")));
+    let mut long = arp();
+    long.resize(1514, 7);
+    assert!(!rig.sends(long.clone()), "data behind ARP");
+    assert!(!rig.sends(igmp(0x99, 8)) && !rig.sends(igmp(0x16, 1000)), "data in IGMP");
+    let mut data = advertised("fe80::2");
+    data[18] = 4;
+    data.resize(14 + 40 + usize::from(u16::from_be_bytes([data[18], data[19]])), 1);
+    assert!(!rig.sends(data), "data in options");
+    assert!(!rig.sends(advertised("ff02::fb")), "to a group");
+    assert_eq!(rig.dropped(Reason::MessageForm), 5);
+    assert!(rig.gets(long), "another port answers for what it sends");
+}
+
+#[test]
+fn each_kind_of_message_has_a_limit() {
+    let mut rig = Rig::new(&["udp 9 from any"], &["udp 9 to any"]);
+    let many = |frame: &Vec<u8>| vec![frame.clone(); 10_000];
+    for (frame, reason) in [
+        (arp(), Reason::ArpLimit),
+        (advertised("fe80::2"), Reason::DiscoveryLimit),
+        (igmp(0x16, 8), Reason::GroupLimit),
+    ] {
+        assert_eq!(rig.pass(Direction::Out, many(&frame)), 400, "{reason:?}");
+        assert_eq!(rig.dropped(reason), 9600, "{reason:?}");
+        // What others send is not counted here.
+        assert_eq!(rig.pass(Direction::In, many(&frame)), 10_000, "{reason:?}");
+    }
+    assert!(rig.sends(udp((OWN, 9), (PEER, 9))), "all else goes on");
+    // A reload does not begin it anew, and another limit does.
+    rig.change(settings(&["udp 9 from any"], &[], |_| ()));
+    assert_eq!(rig.pass(Direction::Out, many(&arp())), 0);
+    let router = MessageSettings { port: VM, most: None };
+    rig.change(settings(&[], &[], |settings| settings.messages = vec![router]));
+    assert_eq!(rig.pass(Direction::Out, many(&arp())), 10_000);
+}
+
+#[test]
+fn a_trusted_port_has_no_limit() {
+    let mut rig = Rig::with(settings(&[], &[], |settings| settings.messages = Vec::new()));
+    let mut long = arp();
+    long.resize(1514, 7);
+    assert_eq!(rig.pass(Direction::Out, vec![long; 1000]), 1000);
+}
+
+/// Neighbour discovery to one address could lead beyond the link, so it goes to addresses that are known.
+#[test]
+fn neighbour_discovery_goes_to_named_addresses() {
+    let mut rig = Rig::new(&[], &[]);
+    let pass = |rig: &mut Rig, to: &str| rig.pass(Direction::Out, vec![advertised(to); 50]);
+    assert_eq!(pass(&mut rig, "fe80::2"), 50);
+    assert_eq!(pass(&mut rig, "2001:db8::2"), 10, "nobody has named it");
+    assert_eq!(rig.dropped(Reason::DiscoveryLimit), 40);
+    let mut padded = advertised("2001:db8::2");
+    padded[19] += 8;
+    padded.extend([200, 1, 0, 0, 0, 0, 0, 0]);
+    assert!(!rig.sends(padded.clone()), "another option to an address that nobody has named");
+    assert_eq!(rig.dropped(Reason::MessageForm), 1);
+    // A station behind another port asks from the address, and another one has answered for one.
+    assert!(rig.gets(bytes(solicitation(LINK, v6("2001:db8::2"), v6("fd00::1"), true))));
+    assert!(rig.gets(bytes(advertisement(LINK, v6("2001:db8::3"), v6("fe80::1"), true))));
+    assert_eq!(pass(&mut rig, "2001:db8::2"), 50);
+    assert_eq!(pass(&mut rig, "2001:db8::3"), 50);
+    assert!(rig.sends(padded));
+    assert_eq!(pass(&mut rig, "2001:db8::4"), 0);
+}
+
+/// A port without groups in a network with others has the same limits, by a node of its own.
+#[test]
+fn a_port_without_groups_has_the_limits_too() {
+    let own = MessageSettings { port: OTHER, most: Some(100) };
+    let mut rig = Rig::with_node(settings(&[], &[], |settings| settings.messages.push(own)), |control| {
+        Box::new(MessageLimit::new(control, OTHER))
+    });
+    let mut frames = vec![arp(); 1000];
+    frames.extend(vec![udp((PEER, 9), (OWN, 9)); 1000]);
+    // Behind a header of options.
+    let mut hidden = advertised("fe80::2");
+    hidden[14 + 6] = 60;
+    hidden[14 + 5] += 8;
+    hidden.splice(54..54, [58, 0, 1, 4, 0, 0, 0, 0]);
+    frames.extend(vec![hidden; 1000]);
+    frames.extend(vec![igmp(0x22, 500); 1000]);
+    assert_eq!(rig.pass(Direction::In, frames), 200 + 1000 + 200 + 200);
+    for reason in [Reason::ArpLimit, Reason::DiscoveryLimit, Reason::GroupLimit] {
+        assert_eq!(rig.dropped(reason), 800, "{reason:?}");
+    }
+}
