@@ -49,7 +49,7 @@ const FEW_BITS_READ_COST: usize = 170;
 /// Reads of trees for a packet up to which many rules need no bit vectors: they would take more time.
 const FEW_READS: usize = 11;
 
-/// Most bytes of bit vectors.
+/// Most bytes of bit vectors, for each part of rules.
 const MOST_BYTES: usize = 64 << 20;
 
 /// Number of packets by which structures are compared.
@@ -70,7 +70,7 @@ pub fn compile(rules: &Rules, level: Level) -> Box<dyn Structure> {
     let mut best: (usize, Box<dyn Structure>) = (reads_of_forest * TREE_READ_COST, Box::new(forest));
     let has_few = all.len() <= BitVectors::FEW_RULES;
     if (has_few || reads_of_forest > FEW_READS * samples.len())
-        && let Some(bits) = BitVectors::new(rules, level, MOST_BYTES)
+        && let Some(bits) = BitVectors::new(rules, level, MOST_BYTES * BitVectors::parts(all.len()))
     {
         let cost = reads(&bits) * if has_few { FEW_BITS_READ_COST } else { BITS_READ_COST };
         if cost < best.0 {

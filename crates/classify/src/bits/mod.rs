@@ -21,6 +21,9 @@
 //! Up to two chunks, each class has all of them, empty or not. Then a lookup needs no summary, and has
 //! no branch that depends on a packet: a wrong guess would cost as much as several reads.
 //!
+//! A summary has 64 bits. So 32 768 rules are a part, and more rules are several parts, which a lookup
+//! visits one after the other.
+//!
 //! Traffic decides only how many chunks a packet visits: at most all of the structure. At worst, memory
 //! grows with the square of the rules. So a structure that would take too much is not made.
 
@@ -38,8 +41,11 @@ use straightline_simd::Level;
 const CHUNK: usize = 512;
 const WORDS: usize = CHUNK / 64;
 
-/// Most chunks: the bits of a summary.
+/// Most chunks of a part: the bits of a summary.
 const MOST_CHUNKS: usize = 64;
+
+/// Most rules of a part.
+const MOST_RULES: usize = CHUNK * MOST_CHUNKS;
 
 /// Most chunks of which each class has all.
 const FEW_CHUNKS: usize = 2;
@@ -84,32 +90,50 @@ struct Field {
 /// Rules as bit vectors.
 #[derive(Clone, Debug)]
 pub struct BitVectors {
+    /// Each has other rules.
+    parts: Vec<Part>,
+    level: Level,
+}
+
+/// The vectors of at most 32 768 rules.
+#[derive(Clone, Debug)]
+struct Part {
     fields: Vec<Field>,
     /// For each chunk, the rank of each of its bits.
     ranks: Vec<[Rank; CHUNK]>,
     /// Chunks that have rules, a bit each.
     all: u64,
     rules: usize,
-    level: Level,
 }
 
 impl BitVectors {
     /// Most rules whose lookups need no summary.
     pub(crate) const FEW_RULES: usize = FEW_CHUNKS * CHUNK;
 
-    /// Compiles the rules. Returns `None` if they are more than 32 768, or if the vectors would take
-    /// more than `most_bytes`.
+    /// Returns the number of parts for a number of rules.
+    pub(crate) fn parts(rules: usize) -> usize {
+        rules.div_ceil(MOST_RULES)
+    }
+
+    /// Compiles the rules. Returns `None` if the vectors would take more than `most_bytes`.
     #[must_use]
     pub fn new(rules: &Rules, level: Level, most_bytes: usize) -> Option<Self> {
         let columns = rules.columns();
         let usable = |rule: &Rule| columns.iter().all(|&column| rule.span(column).0 <= rule.span(column).1);
         let mut order: Vec<(Rank, &Rule)> = rules.ranked().filter(|(_, rule)| usable(rule)).collect();
-        if order.len() > CHUNK * MOST_CHUNKS {
-            return None;
-        }
         if order.len() > CHUNK {
             sort_by_fields(&columns, &mut order);
         }
+        let mut left = most_bytes;
+        let parts = order.chunks_mut(MOST_RULES).map(|order| Part::new(&columns, order, &mut left));
+        let parts = parts.collect::<Option<Vec<_>>>()?;
+        Some(Self { parts, level })
+    }
+}
+
+impl Part {
+    /// Makes the vectors of these rules. Takes their bytes from those that are left.
+    fn new(columns: &[Column], order: &mut [(Rank, &Rule)], left: &mut usize) -> Option<Self> {
         let mut ranks = Vec::new();
         for chunk in order.chunks_mut(CHUNK) {
             chunk.sort_by_key(|(rank, _)| *rank);
@@ -119,9 +143,9 @@ impl BitVectors {
             }
             ranks.push(own);
         }
-        let mut left = most_bytes.checked_sub(size_of_val(&*ranks))?;
+        *left = left.checked_sub(size_of_val(&*ranks))?;
         let mut fields = Vec::new();
-        for &column in &columns {
+        for &column in columns {
             let has_ranges = order.iter().any(|(_, rule)| rule.span(column) != (0, column.greatest()));
             let bytes: Vec<u32> = (0..column.bits())
                 .step_by(8)
@@ -130,14 +154,19 @@ impl BitVectors {
                 })
                 .collect();
             if has_ranges {
-                fields.push(Field::bounds(column, &order, &mut left)?);
+                fields.push(Field::bounds(column, order, left)?);
             }
             for shift in bytes {
-                fields.push(Field::byte(column, shift, &order, &mut left)?);
+                fields.push(Field::byte(column, shift, order, left)?);
             }
         }
         let all = if ranks.is_empty() { 0 } else { u64::MAX >> (MOST_CHUNKS - ranks.len()) };
-        Some(Self { fields, ranks, all, rules: order.len(), level })
+        Some(Self { fields, ranks, all, rules: order.len() })
+    }
+
+    /// Returns the steps to find the classes of a key.
+    fn steps(&self) -> usize {
+        self.fields.iter().map(|field| field.depth() + 1).sum()
     }
 }
 
@@ -258,34 +287,52 @@ fn flip(chunks: &mut [Chunk], at: usize) {
 
 impl Structure for BitVectors {
     fn lookup(&self, keys: &Keys, dead: &Dead, best: &mut Best) {
-        dispatch::run(self.level, BitLookup { bits: self, keys, dead, best });
+        let Some((first, others)) = self.parts.split_first() else {
+            best[..keys.len()].fill(NONE);
+            return;
+        };
+        dispatch::run(self.level, BitLookup { bits: first, keys, dead, best });
+        for bits in others {
+            let mut found = [NONE; MAX_KEYS];
+            dispatch::run(self.level, BitLookup { bits, keys, dead, best: &mut found });
+            for (best, found) in best.iter_mut().zip(found).take(keys.len()) {
+                *best = found.min(*best);
+            }
+        }
     }
 
     fn statistics(&self) -> Statistics {
-        let bytes = self.fields.iter().map(Field::bytes).sum::<usize>() + size_of_val(&*self.ranks);
-        let depth = self.fields.iter().map(Field::depth).max().unwrap_or(0);
-        let classes: usize = self.fields.iter().map(|field| field.depth() + 1).sum();
+        let fields = || self.parts.iter().flat_map(|part| &part.fields);
+        let ranks: usize = self.parts.iter().map(|part| size_of_val(&*part.ranks)).sum();
+        let depth = fields().map(Field::depth).max().unwrap_or(0);
         // Each chunk: a vector for each field, and a rank.
-        let accesses = classes + self.ranks.len() * (self.fields.len() + 1);
-        Statistics { rules: self.rules, tables: self.fields.len(), depth: depth + 2, bytes, accesses }
+        let accesses = |part: &Part| part.steps() + part.ranks.len() * (part.fields.len() + 1);
+        Statistics {
+            rules: self.parts.iter().map(|part| part.rules).sum(),
+            tables: fields().count(),
+            depth: depth + 2,
+            bytes: fields().map(Field::bytes).sum::<usize>() + ranks,
+            accesses: self.parts.iter().map(accesses).sum(),
+        }
     }
 
     fn accesses(&self, key: &Key) -> usize {
         let keys: Keys = [key].into_iter().collect();
-        let mut summary = self.all;
-        let mut reads = 0;
-        for field in &self.fields {
-            let mut places = [0; MAX_KEYS];
-            field.classes(&keys, &mut places, Portable);
-            summary &= field.classes[places[0] as usize].summary;
-            reads += field.depth() + 1;
-        }
-        reads + summary.count_ones() as usize * (self.fields.len() + 1)
+        let reads = self.parts.iter().map(|part| {
+            let mut summary = part.all;
+            for field in &part.fields {
+                let mut places = [0; MAX_KEYS];
+                field.classes(&keys, &mut places, Portable);
+                summary &= field.classes[places[0] as usize].summary;
+            }
+            part.steps() + summary.count_ones() as usize * (part.fields.len() + 1)
+        });
+        reads.sum()
     }
 }
 
 struct BitLookup<'a> {
-    bits: &'a BitVectors,
+    bits: &'a Part,
     keys: &'a Keys,
     dead: &'a Dead,
     best: &'a mut Best,
@@ -341,7 +388,7 @@ const MOST_FIELDS: usize = 5 * crate::column::COLUMNS;
 
 /// Returns the best rule of the key at a place, if each class has all chunks and no rule is dead.
 #[inline(always)]
-fn best_of_all<const CHUNKS: usize>(bits: &BitVectors, places: &[[u32; MAX_KEYS]], at: usize, isa: impl Isa) -> Rank {
+fn best_of_all<const CHUNKS: usize>(bits: &Part, places: &[[u32; MAX_KEYS]], at: usize, isa: impl Isa) -> Rank {
     let mut rules = [[u64::MAX; WORDS]; CHUNKS];
     for (field, places) in bits.fields.iter().zip(places) {
         let first = places[at] as usize * CHUNKS;
@@ -363,14 +410,7 @@ fn best_of_all<const CHUNKS: usize>(bits: &BitVectors, places: &[[u32; MAX_KEYS]
 
 /// Returns the best rule of the key at a place, in the chunks of its summary.
 #[inline(always)]
-fn best_of(
-    bits: &BitVectors,
-    dead: &Dead,
-    places: &[[u32; MAX_KEYS]],
-    at: usize,
-    mut summary: u64,
-    isa: impl Isa,
-) -> Rank {
+fn best_of(bits: &Part, dead: &Dead, places: &[[u32; MAX_KEYS]], at: usize, mut summary: u64, isa: impl Isa) -> Rank {
     let mut best = NONE;
     while summary != 0 {
         let number = summary.trailing_zeros();

@@ -2,9 +2,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use straightline_classify::workload::{self, Family, Locality, SetKind};
+use straightline_classify::workload::{self, Family, Locality, Random, SetKind};
 use straightline_classify::{
-    BitVectors, Column, Dead, Forest, Key, Keys, Level, Linear, MAX_KEYS, NONE, Rule, Rules, Scan, Structure,
+    BitVectors, Column, Dead, Forest, Key, Keys, Level, Linear, MAX_KEYS, NONE, Rule, Rules, Scan, Statistics,
+    Structure, compile,
 };
 
 /// Returns all structures for the rules, each by name.
@@ -105,6 +106,39 @@ fn generated_sets() {
 fn the_explosion_trace() {
     let matched = compare(&workload::explosion(), &Dead::default(), &workload::explosion_trace());
     assert_eq!(matched, 8192);
+}
+
+/// Returns rules with masks that no cut separates.
+fn random_masks(count: usize) -> Rules {
+    const COLUMNS: [Column; 4] = [Column::IpSrc3, Column::IpDst3, Column::SrcPort, Column::DstPort];
+    let mut random = Random::new(7);
+    let mut masked = |rule: Rule, column: Column| rule.masked(column, random.word(), random.word() | 1);
+    (0..count).map(|_| COLUMNS.into_iter().fold(Rule::new(1, 0), &mut masked)).collect()
+}
+
+/// Trees have no bound for random masks, so bit vectors have to take any number of them.
+#[test]
+fn many_random_masks_have_a_bound() {
+    let rules = random_masks(65_000);
+    let structure = compile(&rules, Level::detect());
+    let Statistics { accesses, bytes, rules: count, .. } = structure.statistics();
+    assert_eq!(count, 65_000);
+    // No cut separates masks.
+    let of_trees = Forest::new(&rules, Level::detect()).statistics().accesses;
+    assert!(of_trees >= 65_000, "{of_trees} reads");
+    assert!(accesses <= 3000 && bytes < 128 << 20, "{accesses} reads, {bytes} bytes");
+    let mut keys = workload::trace(&rules, Locality::None, MAX_KEYS - 56, 3);
+    keys.extend(workload::misses(56, 4));
+    let batch: Keys = keys.iter().collect();
+    let gone = (0..65_000).step_by(900).fold(Dead::default(), |dead, rank| dead.with(rank));
+    for dead in [Dead::default(), gone] {
+        let mut want = [NONE; MAX_KEYS];
+        Linear::new(&rules).lookup(&batch, &dead, &mut want);
+        let mut got = [7; MAX_KEYS];
+        structure.lookup(&batch, &dead, &mut got);
+        assert_eq!(got[..keys.len()], want[..keys.len()]);
+    }
+    assert!(keys.iter().all(|key| structure.accesses(key) <= accesses));
 }
 
 #[test]
