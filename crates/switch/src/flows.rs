@@ -4,25 +4,56 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_api::nearest_first;
+use straightline_conntrack as conntrack;
 use straightline_flow::{
     FlowChanges, FlowCommand, FlowCount, FlowEntry, FlowError, FlowMod, FlowWriter, NoPortNames, Owner, PortNames,
     parse_flow, parse_flows, parse_line, parse_meter, parse_meter_number,
 };
-use straightline_graph::RateStats;
-use straightline_nodes::{FlowControl, FlowCounters};
-use straightline_packet::IgnorePoison;
+use straightline_graph::{Clock, RateStats};
+use straightline_nodes::{FlowConnections, FlowControl, FlowCounters, FlowSettings};
+use straightline_packet::{IgnorePoison, PortIndex, Rcu};
 
 use crate::Switch;
 use crate::api::{
-    ChangeFlows, ChangeMeter, ErrorCode, EventKind, Flow, FlowMeter, FlowTrace, Flows, FlowsChanged, FlowsRequest,
-    Meters, Refusal, TraceFlow,
+    ChangeFlows, ChangeMeter, ErrorCode, EventKind, Flow, FlowMeter, FlowSearch, FlowTrace, Flows, FlowsChanged,
+    FlowsRequest, Meters, Refusal, TraceFlow,
 };
+use crate::config::{BridgeConfig, Config};
 use crate::running::Snapshot;
 
 /// The flow of tables that a client's first flow makes: other packets pass the bridge as before.
 const FIRST: &str = "priority=0,actions=normal";
 
+/// Returns the bound of a search in the flow tables of each bridge that has flows: the most reads of memory
+/// for any packet.
+#[must_use]
+pub fn flow_accesses(config: &Config) -> Vec<(String, usize)> {
+    let accesses = |bridge: &BridgeConfig| {
+        let flows = bridge.flows.as_ref()?;
+        let ports = (0..).map(PortIndex).zip(bridge.ports.iter()).map(|(index, name)| (name.to_owned(), index));
+        let tracking = conntrack::Settings::default();
+        let settings = FlowSettings {
+            ports: ports.collect(),
+            meters: flows.meters.clone(),
+            lines: flows.lines.clone(),
+            connections: FlowConnections { most: bridge.connections, tracking },
+        };
+        let control = FlowControl::new(settings, &Rcu::new(), Clock::real()).ok()?;
+        Some((bridge.name.clone(), control.accesses()))
+    };
+    config.bridges.iter().filter_map(accesses).collect()
+}
+
 impl Snapshot {
+    /// Returns the bounds of searches in flow tables.
+    pub(crate) fn flow_searches(&self) -> Vec<FlowSearch> {
+        let search = |bridge: &BridgeConfig| {
+            let accesses = self.tables.get::<FlowControl>("flows", &bridge.name)?.accesses().saturating_as::<u64>();
+            Some(FlowSearch { bridge: bridge.name.clone(), accesses })
+        };
+        self.config.bridges.iter().filter_map(search).collect()
+    }
+
     /// Returns flows of a bridge.
     pub(crate) fn flows(&self, request: &FlowsRequest) -> Result<Flows, Refusal> {
         let FlowsRequest { bridge, filter, names, after, limit } = request;
@@ -30,6 +61,7 @@ impl Snapshot {
             return Ok(Flows { bridge: bridge.clone(), ..Flows::default() });
         };
         let limit = (*limit).clamp(1, FlowsRequest::MOST).saturating_as::<usize>();
+        let accesses = control.accesses().saturating_as::<u64>();
         control.view(|tables, ports, now| {
             let read = |text: &str| parse_flow(text, FlowCommand::DeleteStrict, ports).map_err(|e| refused(bridge, &e));
             // A filter has no priority. One with another word is refused like a deletion.
@@ -64,7 +96,7 @@ impl Snapshot {
                     hard_timeout: flow.hard_timeout.as_secs(),
                 }
             });
-            Ok(Flows { bridge: bridge.clone(), flows: flows.collect(), total: tables.len() as u64, next })
+            Ok(Flows { bridge: bridge.clone(), flows: flows.collect(), total: tables.len() as u64, accesses, next })
         })
     }
 

@@ -74,6 +74,7 @@ pub use straightline_config as config;
 
 pub use descriptors::{descriptor_shortage, raise_descriptor_limit};
 pub use dynamic_port::{DynamicPort, GivenSocket};
+pub use flows::flow_accesses;
 pub use keeper::Keeper;
 pub use log_writer::LogWriter;
 pub use switch::{StartOptions, Switch};

@@ -247,6 +247,7 @@ impl Source for Running {
             fds_free: descriptors::free(),
             configuration: self.file.lock().ignore_poison().as_ref().map(AppliedFile::status),
             moves: now.tables.all().map(moves).collect(),
+            flow_tables: now.flow_searches(),
         }
     }
 

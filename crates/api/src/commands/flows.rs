@@ -84,6 +84,10 @@ pub struct Flows {
     pub flows: Vec<Flow>,
     /// The number of all flows of the bridge.
     pub total: u64,
+    /// Most reads of memory, of a cache line each, that the search in one of the bridge's tables takes. No
+    /// packet takes more.
+    #[serde(default)]
+    pub accesses: u64,
     /// The place of the last flow, if there may be flows behind it: the next request has it as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

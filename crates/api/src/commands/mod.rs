@@ -71,7 +71,7 @@ pub use rate::{RateRequest, RateSet};
 pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};
 pub use right::Right;
 pub use runtime::{Cleared, Node, Runtime, Worker};
-pub use status::{BridgeMoves, ConfigurationFile, Privileges, Stalls, Status};
+pub use status::{BridgeMoves, ConfigurationFile, FlowSearch, Privileges, Stalls, Status};
 pub use subscribe::{NetworkEvent, SubscribeRequest, Subscribed};
 pub use table::{
     AllowedAddress, Cell, FirewallRule, GroupMember, MirroredTo, MulticastRouter, Row, Table, TableRequest,

@@ -66,6 +66,9 @@ pub struct Status {
     /// The number of moves of each bridge, in the configuration's order.
     #[serde(default)]
     pub moves: Vec<BridgeMoves>,
+    /// The bound of a search in the flow tables of each bridge with flows, in the configuration's order.
+    #[serde(default)]
+    pub flow_tables: Vec<FlowSearch>,
 }
 
 impl Status {
@@ -96,6 +99,16 @@ pub struct BridgeMoves {
     /// The number of times that an address moved from one port to another, since the bridge was
     /// made.
     pub count: u64,
+}
+
+/// The bound of a search in the flow tables of a bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FlowSearch {
+    /// The bridge.
+    pub bridge: String,
+    /// Most reads of memory, of a cache line each, that the search in one table takes for any packet.
+    pub accesses: u64,
 }
 
 /// The privileges of a process of the switch.
@@ -175,6 +188,9 @@ pub fn text(status: &Status) -> String {
     for Stalls { worker, port, count: times } in &status.stalls {
         let place = if port.is_empty() { String::new() } else { format!(" at {port}") };
         fact("stalls", format!("worker {worker}{place}: {}", count(*times)));
+    }
+    for FlowSearch { bridge, accesses } in &status.flow_tables {
+        fact("flow search", format!("bridge {bridge}: at most {} reads of memory in a table", count(*accesses)));
     }
     grid.render("")
 }

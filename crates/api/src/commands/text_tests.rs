@@ -418,6 +418,7 @@ t2        10  02:00:00:00:00:03  192.0.2.2  4 s
         fds_free: Some(1000),
         configuration: Some(ConfigurationFile { path: "/etc/switch.toml".to_owned(), changed: Some(true) }),
         moves: Vec::new(),
+        flow_tables: Vec::new(),
     };
     let expected = "\
 version        0.1.0
@@ -441,6 +442,9 @@ descriptors    1,000 free
     ];
     let stalled = status(&Status { stalls, ..facts.clone() });
     assert!(stalled.ends_with("stalls         worker 0: 1\nstalls         worker 1 at vm1: 1,234\n"), "{stalled}");
+    let flow_tables = vec![FlowSearch { bridge: "lan".to_owned(), accesses: 1037 }];
+    let searched = status(&Status { flow_tables, ..facts.clone() });
+    assert!(searched.ends_with("flow search    bridge lan: at most 1,037 reads of memory in a table\n"), "{searched}");
     let ended = Privileges { running: false, ..process(Privileges::OPENER, &[]) };
     let all = Privileges { seccomp: false, landlock: false, ..process(Privileges::SWITCH, &["CAP_CHOWN"; 40]) };
     let text = status(&Status { privileges: vec![all, ended], ..facts.clone() });

@@ -247,6 +247,12 @@ impl FlowCompiler {
         tables[at] = CompiledTable::new(table).map(Arc::new);
     }
 
+    /// Returns the most reads of memory that the search in one of the tables takes for any packet.
+    #[must_use]
+    pub fn accesses(&self) -> usize {
+        self.tables.values().map(|table| table.snapshot().statistics().accesses).max().unwrap_or(0)
+    }
+
     /// Returns a table whose rules have changed often, to be compiled by [`Compilation::run`] while packets
     /// pass, and then handed to [`Self::adopt`].
     #[must_use]

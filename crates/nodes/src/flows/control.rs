@@ -142,6 +142,12 @@ impl FlowControl {
         state.is_compiling = std::thread::Builder::new().name("flows".to_owned()).spawn(compile).is_ok();
     }
 
+    /// Returns the most reads of memory that the search in one of the tables takes for any packet.
+    #[must_use]
+    pub fn accesses(&self) -> usize {
+        self.lock().compiler.accesses()
+    }
+
     /// Returns the counts of the connections; none if no flow searches for them.
     #[must_use]
     pub fn connections(&self) -> Option<conntrack::Counts> {

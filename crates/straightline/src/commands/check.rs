@@ -4,7 +4,7 @@ use std::iter;
 use std::path::Path;
 
 use straightline_config::{Config, Diagnostic, Explanation, Interfaces, Kinds, Loaded, NumaNodes};
-use straightline_switch::descriptor_shortage;
+use straightline_switch::{descriptor_shortage, flow_accesses};
 
 use super::running::Running;
 use crate::cli::Check;
@@ -35,8 +35,8 @@ fn explain(query: &str, json: bool) -> anyhow::Result<()> {
     output::answer(&texts.join("\n"))
 }
 
-/// Prints `ok`, or every error and warning about the file. On a machine with several NUMA nodes it
-/// also prints where workers and interfaces are.
+/// Prints `ok`, or every error and warning about the file, and the bounds of flow tables. On a machine with
+/// several NUMA nodes it also prints where workers and interfaces are.
 fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let found = find(path, kinds);
     for warning in &found.warnings {
@@ -50,7 +50,11 @@ fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
         1 => "no errors, 1 warning".to_owned(),
         count => format!("no errors, {count} warnings"),
     };
-    let lines: Vec<_> = iter::once(verdict).chain(found.places).map(|line| line + "\n").collect();
+    let bound = |(bridge, accesses): (String, usize)| {
+        format!("bridge {bridge:?}: the search in a flow table takes at most {accesses} reads of memory")
+    };
+    let bounds = found.flow_accesses.into_iter().map(bound);
+    let lines: Vec<_> = iter::once(verdict).chain(bounds).chain(found.places).map(|line| line + "\n").collect();
     output::answer(&lines.concat())
 }
 
@@ -67,23 +71,30 @@ fn check_json(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let errors = list(&found.errors);
     let warnings = list(&found.warnings);
     let file = path.display().to_string();
-    let answer = serde_json::json!({ "file": file, "errors": errors, "warnings": warnings, "places": found.places });
+    let flow_accesses: serde_json::Map<_, _> =
+        found.flow_accesses.into_iter().map(|(bridge, accesses)| (bridge, accesses.into())).collect();
+    let answer = serde_json::json!({
+        "file": file, "errors": errors, "warnings": warnings, "flow_accesses": flow_accesses, "places": found.places,
+    });
     output::answer(&format!("{answer}\n"))?;
     if found.errors.is_empty() { Ok(()) } else { Err(Reported.into()) }
 }
 
 /// The findings about a file, on this machine and beside the switch that runs.
+#[derive(Default)]
 struct Found {
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
     /// Where workers and interfaces are, on a machine with several NUMA nodes.
     places: Vec<String>,
+    /// The bound of a search in the flow tables of each bridge with flows.
+    flow_accesses: Vec<(String, usize)>,
 }
 
 fn find(path: &Path, kinds: &Kinds) -> Found {
     let loaded = match Config::load_with(path, kinds) {
         Ok(loaded) => loaded,
-        Err(errors) => return Found { errors: errors.0, warnings: Vec::new(), places: Vec::new() },
+        Err(errors) => return Found { errors: errors.0, ..Found::default() },
     };
     // The file may be meant for the switch that runs, which has its sockets already.
     let running = Running::new(path, &loaded.config);
@@ -97,7 +108,8 @@ fn find(path: &Path, kinds: &Kinds) -> Found {
     let of_file = |shortage| Diagnostic::of_file(&path.display().to_string(), shortage);
     warnings.extend(descriptor_shortage(&loaded.config).map(of_file));
     let places = NumaNodes::of_this_machine().describe(&loaded.config);
-    Found { errors, warnings, places }
+    let flow_accesses = flow_accesses(&loaded.config);
+    Found { errors, warnings, places, flow_accesses }
 }
 
 /// Loads the configuration file `path` for a switch of this process. Prints its errors and

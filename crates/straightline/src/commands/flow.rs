@@ -134,11 +134,18 @@ fn dump_flows(dump: &FlowDump) -> anyhow::Result<()> {
         if asking.json {
             all.bridge = page.bridge;
             all.total = page.total;
+            all.accesses = page.accesses;
             all.flows.extend(page.flows);
             return Ok(page.next);
         }
         let lines = page.flows.iter().map(|flow| if *no_stats { &flow.short } else { &flow.text });
-        let has_reader = output::part(&lines.map(|line| format!(" {line}\n")).collect::<String>())?;
+        let mut text = lines.map(|line| format!(" {line}\n")).collect::<String>();
+        // Elsewhere, the lines are those of `ovs-ofctl`.
+        if page.next.is_none() && std::io::stdout().is_terminal() {
+            let Flows { total, accesses, .. } = page;
+            text += &format!("# {total} flows: the search in a table takes at most {accesses} reads of memory\n");
+        }
+        let has_reader = output::part(&text)?;
         Ok(page.next.filter(|_| has_reader))
     })?;
     if asking.json { output::answer(&format!("{}\n", serde_json::to_string(&all)?)) } else { Ok(()) }

@@ -83,6 +83,9 @@ fn flows_come_change_and_go() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["flows"][1]["match"], "arp");
     assert_eq!(json["flows"][1]["owner"], "api");
+    assert!(json["accesses"].as_u64().is_some_and(|accesses| accesses > 0), "{json}");
+    let status = fixture.execute(&["status", "--api", "api"]);
+    assert!(status.out.contains("bridge lan: at most "), "{status:?}");
 
     good(&fixture, &["meter", "add", "lan", "meter=1,kbps,band=type=drop,rate=1000"]);
     assert_eq!(good(&fixture, &["meter", "dump", "lan"]), "meter=1 kbps bands=\ntype=drop rate=1000\n");
@@ -124,6 +127,8 @@ fn the_file_owns_its_flows() {
     let fixture = Fixture::new();
     fs::write(fixture.path("lan.flows"), "priority=5,tcp,actions=drop\n").unwrap();
     fixture.write(&format!("{CONFIG}flows-file = \"lan.flows\"\nflows = [\"priority=0,actions=normal\"]\n"));
+    let checked = fixture.execute(&["check", "switch.toml"]);
+    assert!(checked.out.contains("bridge \"lan\": the search in a flow table takes at most "), "{checked:?}");
     let _running = Running::start(&fixture);
     let file = [" priority=5,tcp actions=drop", " priority=0 actions=NORMAL"];
     assert_eq!(dump(&fixture), file);
