@@ -51,7 +51,7 @@ pub enum MessageKind {
 }
 
 /// The form of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageForm {
     /// It is what hosts send.
     Right,

@@ -14,11 +14,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use straightline_firewall::MessageKind;
+use straightline_firewall::{MessageForm, MessageKind};
 use straightline_graph::RateLimit;
-use straightline_packet::{PortIndex, Reason};
+use straightline_packet::{PacketId, Packets, PortIndex, Reason};
+use straightline_wire::{EtherType, IpProtocol};
 
-use super::facts::Address;
+use super::facts::{Address, Facts, Flow};
 
 /// Messages of neighbour discovery that may go in a second to addresses that nobody has named.
 const TO_UNKNOWN: u32 = 10;
@@ -83,6 +84,27 @@ fn place(kind: MessageKind) -> usize {
         MessageKind::Arp => 0,
         MessageKind::Discovery => 1,
         MessageKind::Groups => 2,
+    }
+}
+
+/// Returns the form of a packet, if it could be a message that needs no rule.
+pub(super) fn form_of(facts: &Facts, packets: &Packets<'_>, id: PacketId) -> Option<MessageForm> {
+    kind_of(facts).map(|kind| kind.form(packets.head(id), packets.len(id) as usize))
+}
+
+/// Returns the kind of a packet that could be a message without a rule.
+pub(super) fn kind_of(facts: &Facts) -> Option<MessageKind> {
+    match facts {
+        Facts::Frame(EtherType::ARP) => Some(MessageKind::Arp),
+        _ => flow_of(facts).and_then(|flow| MessageKind::of_ip(IpProtocol(flow.protocol), flow.icmp[0])),
+    }
+}
+
+/// Returns the flow of a packet that may be one.
+pub(super) fn flow_of(facts: &Facts) -> Option<&Flow> {
+    match facts {
+        Facts::Packet(flow) | Facts::Single(flow) => Some(flow),
+        _ => None,
     }
 }
 

@@ -22,6 +22,7 @@ use straightline_wire::IpProtocol;
 
 use super::control::{PortRules, Rules};
 use super::facts::{Facts, Flow, Fragment};
+use super::messages::form_of;
 use super::plain;
 use crate::BindingTable;
 use crate::tickets::Tickets;
@@ -121,7 +122,8 @@ impl Work {
         let now = packets.now();
         let mut issue = |at: usize, seen: Seen| {
             let from = packets.port(ids[at]).0;
-            let name = tickets.name((from, *generation, destinations[at], seen));
+            let form = facts[at].and_then(|facts| form_of(&facts, packets, ids[at]));
+            let name = tickets.name((from, *generation, destinations[at], form, seen));
             tickets.issue(from, name, decisions[at], now);
         };
         let names = plain.iter().zip(keys.iter().zip(&*transports));
@@ -310,8 +312,9 @@ impl<'a> Run<'a> {
         }
         let facts = Facts::of(packets, id);
         let Some(seen) = Seen::of(facts, self.port, self.sender) else { return false };
+        let form = form_of(&facts, packets, id);
         let Work { tickets, destinations, generation, .. } = &mut *self.work;
-        let name = tickets.name((from, *generation, destinations[at], seen));
+        let name = tickets.name((from, *generation, destinations[at], form, seen));
         let Some(decision) = tickets.take(from, name, packets.now()) else { return false };
         self.work.decisions[at] = decision;
         self.work.facts[at] = Some(facts);

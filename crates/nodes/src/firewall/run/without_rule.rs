@@ -1,11 +1,12 @@
 //! Messages that need no rule.
 
-use straightline_firewall::{Direction, MessageForm, MessageKind};
+use straightline_firewall::{Direction, MessageForm};
 use straightline_packet::{PacketId, Packets, Reason};
-use straightline_wire::{EtherType, IpProtocol, ndp};
+use straightline_wire::{IpProtocol, ndp};
 
 use super::Run;
 use crate::firewall::facts::{Address, Facts, Flow};
+use crate::firewall::messages::{flow_of, kind_of};
 
 impl Run<'_> {
     /// Judges a packet that a rule of the network allows: its form and its number, if the port has sent
@@ -14,16 +15,8 @@ impl Run<'_> {
     /// # Errors
     /// The reason to drop it.
     pub(super) fn without_rule(&self, facts: &Facts, packets: &Packets<'_>, id: PacketId) -> Result<(), Reason> {
-        let flow = match facts {
-            Facts::Packet(flow) | Facts::Single(flow) => Some(flow),
-            _ => None,
-        };
-        let kind = match (facts, flow) {
-            (Facts::Frame(EtherType::ARP), _) => Some(MessageKind::Arp),
-            (_, Some(flow)) => MessageKind::of_ip(IpProtocol(flow.protocol), flow.icmp[0]),
-            _ => None,
-        };
-        let Some(kind) = kind else { return Ok(()) };
+        let flow = flow_of(facts);
+        let Some(kind) = kind_of(facts) else { return Ok(()) };
         if self.direction == Direction::In {
             if let Some((flow, address)) = flow.zip(flow.and_then(|flow| named(flow, packets.head(id)))) {
                 self.rules.named.note(packets.port(id), flow.vlan, address);

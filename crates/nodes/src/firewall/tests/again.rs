@@ -1,6 +1,7 @@
 //! Packets that stay in their ring, and come again: each is decided once.
 
 use straightline_testing::ports::{Narrow, RingSource};
+use straightline_wire::messages::{Link, arp_request};
 
 use super::*;
 
@@ -110,6 +111,29 @@ fn a_packet_that_its_guest_has_changed_is_decided_anew() {
     assert_eq!(rig.dropped(Reason::Denied), 1);
     // The ticket of the packet before is still there, and good for that packet.
     assert_eq!(rig.send(0, vec![udp((OWN, 4000), (PEER, 53))], 9).len(), 1);
+}
+
+/// Messages without a rule that wait count once, and their form is judged again.
+#[test]
+fn messages_without_a_rule_that_come_again() {
+    let arp = |len: usize| {
+        let link = Link { src: MacAddr([2, 0, 0, 0, 0, 1]), dst: MacAddr([2, 0, 0, 0, 0, 2]), vlan: None };
+        let mut frame = arp_request(link, OWN, PEER).expect("a message").bytes().to_vec();
+        frame.resize(len, 0);
+        frame
+    };
+    let mut rig = Waiting::new(settings(&[], &[], |_| ()), true);
+    let messages = vec![arp(60); 100];
+    assert!(rig.send(0, messages.clone(), 0).is_empty());
+    for _ in 0..20 {
+        assert!(rig.turns(0, 0).is_empty());
+    }
+    assert_eq!(rig.turns(0, 100), messages);
+    assert_eq!(rig.dropped(Reason::ArpLimit), 0);
+    assert!(rig.send(0, vec![arp(60)], 0).is_empty());
+    rig.rings[0].change(|frame| *frame = arp(100));
+    assert!(rig.turns(0, 9).is_empty());
+    assert_eq!(rig.dropped(Reason::MessageForm), 1);
 }
 
 /// A server's answer that waits while its port stops being trusted is decided anew.
