@@ -11,6 +11,7 @@
 //! | `track` | the same in one call |
 //! | `open` | a SYN of a new connection, in a table with free entries; and its end |
 //! | `flood` | SYNs from random addresses to a port whose share is full: each evicts another |
+//! | `flood of UDP` | the same with datagrams |
 //! | `2 threads, …` | `find+advance` of two threads at once, each with a direction or with connections of its own |
 //!
 //! The last rows decide the design. Directions of a connection may come to different workers. With a
@@ -52,7 +53,7 @@ fn share(connections: usize) -> PortShare {
         outbound_reserve: 0,
         each_opener: connections,
         openers: 1,
-        leaves_part: false,
+        by_protocol: false,
         half_open: connections,
         new_per_second: u32::MAX,
         fragments: 8,
@@ -73,8 +74,15 @@ fn segment(flags: Flags, seq: u32, ack: u32, len: u32) -> Transport {
 
 fn open(table: &Table, key: &Key) -> Entry {
     let packet = segment(Flags::SYN, 0, 0, 0);
-    let opening =
-        Opening { direction: Direction::Outbound, opener: 0, generation: 1, rule: 1, packet: &packet, pickup: false };
+    let opening = Opening {
+        direction: Direction::Outbound,
+        opener: 0,
+        is_trusted: false,
+        generation: 1,
+        rule: 1,
+        packet: &packet,
+        pickup: false,
+    };
     match table.open(key, &opening, 0).expect("a place") {
         Opened::New(entry) | Opened::Known(entry) => entry,
     }
@@ -254,11 +262,18 @@ fn opens(table: &Table, count: usize, random: &mut Random) -> f64 {
     each(time, count)
 }
 
-/// Returns the nanoseconds of a SYN from a random address, to a port whose share is full.
-fn flood(table: &Table, random: &mut Random) -> f64 {
-    let packet = segment(Flags::SYN, 0, 0, 0);
-    let opening =
-        Opening { direction: Direction::Inbound, opener: 0, generation: 1, rule: 1, packet: &packet, pickup: false };
+/// Returns the nanoseconds of a SYN or datagram from a random address, to a port whose share is full.
+fn flood(table: &Table, protocol: IpProtocol, random: &mut Random) -> f64 {
+    let packet = if protocol == IpProtocol::TCP { segment(Flags::SYN, 0, 0, 0) } else { Transport::Other };
+    let opening = Opening {
+        direction: Direction::Inbound,
+        opener: 0,
+        is_trusted: false,
+        generation: 1,
+        rule: 1,
+        packet: &packet,
+        pickup: false,
+    };
     let mut time = Duration::ZERO;
     let mut found = [None; BATCH];
     for _ in 0..COUNT / BATCH {
@@ -271,7 +286,7 @@ fn flood(table: &Table, random: &mut Random) -> f64 {
                     local_port: 80,
                     remote_port: u16::from_be_bytes([e, f]),
                 };
-                Key::v4(0, 1, IpProtocol::TCP, ends)
+                Key::v4(0, 1, protocol, ends)
             })
             .collect();
         let began = Instant::now();
@@ -316,6 +331,7 @@ fn main() {
     let ports: Vec<_> = (0..PORTS).map(|port| (port, share(COUNT / usize::from(PORTS) + 64))).collect();
     let empty = Table::new(Settings::default(), SECRET, &ports);
     let full = Table::new(Settings::default(), SECRET, &[(0, share(10_000))]);
+    let of_udp = Table::new(Settings::default(), SECRET, &[(0, share(10_000))]);
     for _ in 0..rounds {
         for (size, [first, second]) in sizes.iter().zip(&mut filled) {
             Row::add(&mut rows, format!("find, {size}"), &chosen, || first.find());
@@ -327,7 +343,10 @@ fn main() {
         }
         Row::add(&mut rows, "open, 1000".into(), &chosen, || opens(&empty, 1000, &mut random));
         Row::add(&mut rows, format!("open, {COUNT}"), &chosen, || opens(&empty, COUNT, &mut random));
-        Row::add(&mut rows, "flood, share of 10000".into(), &chosen, || flood(&full, &mut random));
+        Row::add(&mut rows, "flood, share of 10000".into(), &chosen, || flood(&full, IpProtocol::TCP, &mut random));
+        Row::add(&mut rows, "flood of UDP, share of 10000".into(), &chosen, || {
+            flood(&of_udp, IpProtocol::UDP, &mut random)
+        });
     }
     for row in rows {
         println!("{:40} {:8.2} ns", row.name, median(&row.times).unwrap_or(f64::NAN));

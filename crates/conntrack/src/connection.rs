@@ -8,7 +8,7 @@
 //! | 3 | other side's `max_end` | opener's `max_window` |
 //! | 4, 5 | the same as in 2 and 3, with the sides exchanged | |
 //! | 6 | opener's scale: 8, marks: 8; the same of the other side | last segment: kind and role, scale, marks, retransmissions: 8 each |
-//! | 7 | `seq` of the last segment. Not TCP: the time from which it is assured | `ack` |
+//! | 7 | `seq` of the last segment. Not TCP: the time from which it is assured | `ack`. DNS: open questions |
 //! | 8 | `end` of the last segment | `window` |
 //! | 9 | packets of the opener | packets of the other side |
 //!
@@ -34,6 +34,7 @@ pub(crate) const PACKETS: usize = 9;
 pub(crate) const INBOUND: u8 = 1;
 pub(crate) const HAS_REPLY: u8 = 2;
 pub(crate) const ASSURED: u8 = 4;
+pub(crate) const TRUSTED: u8 = 8;
 
 /// Facts that connections of all protocols have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(crate) struct Facts {
     pub(crate) opener: u16,
     pub(crate) state: State,
     pub(crate) direction: Direction,
+    /// The opener of an inbound connection is behind a trusted port.
+    pub(crate) is_trusted: bool,
     pub(crate) has_reply: bool,
     /// TCP: both sides have acknowledged. Other protocols: the exchange lasts for some seconds.
     pub(crate) is_assured: bool,
@@ -54,6 +57,7 @@ impl Facts {
             opener: u16::from_le_bytes([a, b]),
             state: State::from_byte(state),
             direction: if flags & INBOUND != 0 { Direction::Inbound } else { Direction::Outbound },
+            is_trusted: flags & TRUSTED != 0,
             has_reply: flags & HAS_REPLY != 0,
             is_assured: flags & ASSURED != 0,
         }
@@ -64,20 +68,23 @@ impl Facts {
         let inbound = if self.direction == Direction::Inbound { INBOUND } else { 0 };
         let has_reply = if self.has_reply { HAS_REPLY } else { 0 };
         let assured = if self.is_assured { ASSURED } else { 0 };
+        let trusted = if self.is_trusted { TRUSTED } else { 0 };
         let [a, b] = self.opener.to_le_bytes();
-        u32::from_le_bytes([a, b, self.state as u8, inbound | has_reply | assured])
+        u32::from_le_bytes([a, b, self.state as u8, inbound | has_reply | assured | trusted])
     }
 
     /// Returns the class of the connection.
     #[inline]
     pub(crate) fn class(&self) -> Class {
         match self.state {
+            State::Unreplied | State::Replied | State::Stream => Class::exchange(self.direction),
             State::LastAck | State::TimeWait | State::Close => Class::closed(self.direction),
-            State::SynSent | State::SynRecv | State::SynSent2 | State::Unreplied => Class::half_open(self.direction),
+            State::SynSent | State::SynRecv | State::SynSent2 => Class::half_open(self.direction),
             // A connection that was picked up is confirmed by a packet of the other side.
             _ if !self.has_reply => Class::half_open(self.direction),
-            State::Replied if !self.is_assured && self.direction == Direction::Inbound => Class::AnsweredInbound,
-            _ => Class::Open,
+            _ if self.direction == Direction::Outbound => Class::OpenOutbound,
+            _ if self.is_trusted => Class::OpenTrusted,
+            _ => Class::OpenInbound,
         }
     }
 }

@@ -63,9 +63,12 @@ pub enum Tracked {
 pub struct Opening<'p> {
     /// Direction of the connection.
     pub direction: Direction,
-    /// Number of the sender of an inbound connection: a port, or a prefix. Its connections are limited
-    /// ([`PortShare::each_opener`](crate::PortShare::each_opener)). An outbound one has 0.
+    /// Number of the port that sends an inbound connection. Each has parts of its own
+    /// ([`PortShare`](crate::PortShare)). An outbound one has 0.
     pub opener: u16,
+    /// Many stations are behind the opener, and it forges no addresses itself. Established TCP connections
+    /// are limited for each of their prefixes (/24, or /56 of IPv6), and none is evicted for another.
+    pub is_trusted: bool,
     /// Generation of the policy that allows the connection.
     pub generation: u32,
     /// Index of the rule that allows it.

@@ -201,6 +201,22 @@ fn first_word(vlan: u16, protocol: IpProtocol, local_port: u16, remote_port: u16
     u64::from(vlan) << 40 | u64::from(local_port) << 24 | u64::from(remote_port) << 8 | u64::from(protocol.0)
 }
 
+/// Returns words that are equal for all keys with the same remote prefix: /24, or /56 of IPv6.
+pub(crate) fn prefix_of(words: &[u64; KEY_WORDS]) -> [u64; KEY_WORDS] {
+    let version = words[0] & V6;
+    if version == 0 { [version, 0, 0, 0, words[4] & !0xff] } else { [version, 0, 0, words[3] & !0xff, 0] }
+}
+
+/// Returns the port of the side that did not open the connection: that of the service, mostly.
+#[inline]
+pub(crate) fn service_of(first: u64, direction: Direction) -> u64 {
+    let shift = match direction {
+        Direction::Outbound => 8,
+        Direction::Inbound => 24,
+    };
+    first >> shift & 0xffff
+}
+
 /// Returns the protocol of a key with this first word.
 #[inline]
 pub(crate) fn protocol_of(first: u64) -> IpProtocol {
@@ -249,6 +265,27 @@ mod tests {
         let v4 = Key::v4(7, 1, IpProtocol::UDP, ENDS);
         assert_ne!(v4, v6);
         assert_eq!(v4.words()[1..], v6.words()[1..]);
+    }
+
+    #[test]
+    fn stations_of_a_network_have_one_prefix() {
+        let v4 = |remote| prefix_of(Key::v4(7, 1, IpProtocol::TCP, Ends { remote, ..ENDS }).words());
+        assert_eq!(v4([192, 0, 2, 9]), v4([192, 0, 2, 255]));
+        assert_ne!(v4([192, 0, 2, 9]), v4([192, 0, 3, 9]));
+        let v6 = |remote: Ipv6Addr| {
+            let ends = Ends { local: [0xfd; 16], remote: remote.octets(), local_port: 1, remote_port: 2 };
+            prefix_of(Key::v6(7, 1, IpProtocol::TCP, ends).words())
+        };
+        let of = |seventh: u16, last| v6(Ipv6Addr::new(0x2001, 0xdb8, 0, seventh, 0, 0, 0, last));
+        assert_eq!(of(0x12ff, 1), of(0x1200, 2));
+        assert_ne!(of(0x12ff, 1), of(0x13ff, 1));
+    }
+
+    #[test]
+    fn the_service_is_the_port_of_the_other_side() {
+        let [first, ..] = *Key::v4(7, 1, IpProtocol::UDP, ENDS).words();
+        assert_eq!(service_of(first, Direction::Outbound), 53);
+        assert_eq!(service_of(first, Direction::Inbound), 4711);
     }
 
     #[test]

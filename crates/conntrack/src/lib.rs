@@ -29,7 +29,7 @@
 //!
 //! // The policy allows the SYN.
 //! let syn = Transport::Tcp(Segment { flags: Flags::SYN.0, seq: 100, window: 64_000, ..Segment::default() });
-//! let opening = Opening { direction: Direction::Outbound, opener: 0, generation: 1, rule: 3, packet: &syn, pickup: false };
+//! let opening = Opening { direction: Direction::Outbound, opener: 0, is_trusted: false, generation: 1, rule: 3, packet: &syn, pickup: false };
 //! let Ok(Opened::New(_)) = table.open(&key, &opening, 0) else { panic!("a new connection") };
 //!
 //! // The answer needs no rule.

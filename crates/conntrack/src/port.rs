@@ -20,20 +20,31 @@ use crate::fast;
 use crate::fragments::{BAD, BadFragment, Fragments};
 use crate::handle::{Opened, Opening};
 use crate::hash::Secret;
-use crate::key::{Key, Side, protocol_of};
+use crate::key::{Direction, Key, Side, protocol_of, service_of};
 use crate::settings::{PortShare, Settings, deadline, has_come};
 use crate::state::{Class, State, has_streams};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::tcp::{Role, Rules, Step, Tcp};
 use crate::transport::{Segment, Transport};
 use crate::verdict::{FULL, Full, Invalid, Passed, Refusal, Verdict};
 
 mod admission;
+mod quota;
 
-use admission::Writer;
+use admission::{Listed, Writer, idle};
+use quota::Quota;
 
 /// Time after which an answered exchange is assured, and one of UDP a stream, in milliseconds.
 const ASSURED_AFTER: u32 = 2000;
+
+/// The port of DNS. Its exchanges count the questions that are open.
+const DNS: u64 = 53;
+
+/// Time after which an exchange of DNS ends when all its questions are answered, in milliseconds.
+const ANSWERED: u32 = 2000;
+
+/// Time after which an exchange that is not assured ends while the share is crowded, in milliseconds.
+const CROWDED: u32 = 5000;
 
 /// The connections of a port.
 pub(crate) struct Connections {
@@ -41,6 +52,9 @@ pub(crate) struct Connections {
     pub(crate) buckets: Buckets,
     writer: Mutex<Writer>,
     pub(crate) share: PortShare,
+    quota: Quota,
+    /// Most places of each direction are taken ([`Quota::is_crowded`]): outbound ones first.
+    crowded: [AtomicBool; 2],
     refused: [AtomicU64; FULL],
     /// Datagrams in fragments that the local side sends, and the remote sides.
     fragments: [Mutex<Fragments>; 2],
@@ -61,6 +75,8 @@ impl Connections {
             entries: Entries::new(count),
             buckets: Buckets::new(count),
             writer: Mutex::new(Writer::new(&share)),
+            quota: Quota::new(&share),
+            crowded: Default::default(),
             share,
             refused: Default::default(),
             fragments: std::array::from_fn(|_| Mutex::new(Fragments::new(share.fragments))),
@@ -76,8 +92,11 @@ impl Connections {
         let mut to = next.lock();
         let from = self.lock();
         for class in [
-            Class::Open,
-            Class::AnsweredInbound,
+            Class::OpenOutbound,
+            Class::OpenInbound,
+            Class::OpenTrusted,
+            Class::ExchangeOutbound,
+            Class::ExchangeInbound,
             Class::HalfOpenOutbound,
             Class::HalfOpenInbound,
             Class::ClosedOutbound,
@@ -94,10 +113,12 @@ impl Connections {
                 let (facts, _) = facts_and_rule(entry.get(FACTS));
                 let words = std::array::from_fn(|word| entry.get(word));
                 next.entries.fill(free, &key, &words, tag.generation());
-                to.members.set(free, class, facts.opener);
+                let [_, seen] = halves(entry.get(TIMES));
+                to.put(free, &Listed { class, opener: facts.opener, seen, key: &key }, secret);
                 to.count(&facts);
             }
         }
+        next.note_crowd(&to);
         drop(to);
         let counters = next.refused.iter().zip(&self.refused).chain(next.bad_fragments.iter().zip(&self.bad_fragments));
         for (next, before) in counters.chain([(&next.evicted, &self.evicted)]) {
@@ -159,7 +180,7 @@ impl Connections {
         common: &Common,
         now: u32,
     ) -> Verdict {
-        let advanced = advance_by_any(&entry, side, packet, &common.settings, now);
+        let advanced = advance_by_any(&entry, side, packet, &common.settings, &self.crowded, now);
         let tag = entry.tag();
         // The lock of the port comes before that of an entry.
         drop(entry);
@@ -170,19 +191,33 @@ impl Connections {
                 return Verdict::Gone;
             }
         } else if advanced.changes_class {
-            self.classify(at, tag);
+            self.classify(at, tag, &common.secret);
         }
         advanced.verdict
     }
 
-    /// Puts an entry into the list of its class, after it has changed.
+    /// Puts an entry into the list of its class, after it has changed. A connection ends whose handshake is
+    /// over, if its prefix has half of all.
     #[cold]
-    fn classify(&self, at: u32, tag: Tag) {
+    fn classify(&self, at: u32, tag: Tag, secret: &Secret) {
         let mut writer = self.lock();
-        if let Some(entry) = self.entries.lock(at, tag) {
-            let facts = facts_and_rule(entry.get(FACTS)).0;
-            writer.members.set(at, facts.class(), facts.opener);
+        let Some(entry) = self.entries.lock(at, tag) else { return };
+        self.put_locked(&mut writer, at, &entry, secret);
+        if writer.members.class_of(at) == Class::OpenTrusted {
+            let prefix = writer.place_of_prefix(&entry.key(), secret);
+            if self.is_beyond_half(&writer, prefix) {
+                self.end_locked(&mut writer, at, entry, secret);
+                self.refused[Full::Opener as usize].fetch_add(1, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Puts a locked entry into the list of its class.
+    fn put_locked(&self, writer: &mut Writer, at: u32, entry: &Locked<'_>, secret: &Secret) {
+        let facts = facts_and_rule(entry.get(FACTS)).0;
+        let [_, seen] = halves(entry.get(TIMES));
+        let listed = Listed { class: facts.class(), opener: facts.opener, seen, key: &entry.key() };
+        writer.put(at, &listed, secret);
     }
 
     /// Ends a connection. Returns whether it had not ended yet.
@@ -214,7 +249,7 @@ impl Connections {
                 self.end_locked(&mut writer, at, entry, secret);
             }
         }
-        let opened = self.admit(&mut writer, opening, secret, now);
+        let opened = self.admit(&mut writer, key, opening, secret, now);
         let full = |full: Full| {
             self.refused[full as usize].fetch_add(1, Ordering::Relaxed);
             Refusal::Full(full)
@@ -227,25 +262,48 @@ impl Connections {
             opener: opening.opener,
             state: begin.state,
             direction: opening.direction,
+            is_trusted: opening.is_trusted && opening.direction == Direction::Inbound,
             has_reply: false,
             is_assured: false,
         };
-        let mut words = new_words(facts, opening.rule, begin.tcp.as_ref(), deadline(now, begin.timeout), now);
+        let mut timeout = begin.timeout;
+        if begin.tcp.is_none() && is_crowded(&self.crowded, facts.direction) {
+            timeout = timeout.min(CROWDED);
+        }
+        let mut words = new_words(facts, opening.rule, begin.tcp.as_ref(), deadline(now, timeout), now);
         if begin.tcp.is_none() {
-            words[ASSURED_FROM] = now.wrapping_add(ASSURED_AFTER).into();
+            // The first packet is a question.
+            words[ASSURED_FROM] = pair(now.wrapping_add(ASSURED_AFTER), 1);
         }
         let tag = self.entries.fill(at, key.words(), &words, opening.generation);
-        writer.members.set(at, facts.class(), facts.opener);
+        let listed = Listed { class: facts.class(), opener: facts.opener, seen: now, key: key.words() };
+        writer.put(at, &listed, secret);
         writer.count(&facts);
+        self.note_crowd(&writer);
         Ok(Opened::New((at, tag)))
     }
 
     fn end_locked(&self, writer: &mut Writer, at: u32, entry: Locked<'_>, secret: &Secret) {
         let facts = facts_and_rule(entry.get(FACTS)).0;
-        self.buckets.remove(secret.hash(&entry.key()), at);
+        let key = entry.key();
+        self.buckets.remove(secret.hash(&key), at);
         entry.end();
-        writer.members.set(at, Class::Free, 0);
+        writer.put(at, &Listed { class: Class::Free, opener: 0, seen: 0, key: &key }, secret);
         writer.forget(&facts);
+        self.note_crowd(writer);
+    }
+
+    /// Notes whether most places are taken, for packets of exchanges.
+    fn note_crowd(&self, writer: &Writer) {
+        let used = writer.used();
+        for direction in [Direction::Outbound, Direction::Inbound] {
+            let is_crowded = self.quota.is_crowded(&used, direction);
+            let crowded = &self.crowded[direction as usize];
+            // Workers read it: the line is written only if it changes.
+            if crowded.load(Ordering::Relaxed) != is_crowded {
+                crowded.store(is_crowded, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Ends the connections that have expired, among a number of entries that begin with one. Returns
@@ -253,23 +311,36 @@ impl Connections {
     pub(crate) fn sweep(&self, from: u32, count: u32, secret: &Secret, now: u32) -> Option<u32> {
         let used = self.lock().members.used();
         let end = from.saturating_add(count).min(used);
+        // One answer for the whole sweep: what ends does not depend on the order of entries.
+        let crowded = [Direction::Outbound, Direction::Inbound].map(|direction| is_crowded(&self.crowded, direction));
         for at in from..end {
-            if self.has_expired(at, now)
+            if self.is_over(at, crowded, now)
                 && let Some(tag) = self.entries.tag(at)
             {
-                self.end_expired(at, tag, secret, now);
+                self.end_expired(at, tag, secret, crowded, now);
             }
         }
         (end < used).then_some(end)
     }
 
-    fn end_expired(&self, at: u32, tag: Tag, secret: &Secret, now: u32) {
+    fn end_expired(&self, at: u32, tag: Tag, secret: &Secret, crowded: [bool; 2], now: u32) {
         let mut writer = self.lock();
         let Some(entry) = self.entries.lock(at, tag) else { return };
         // A packet may have come meanwhile.
-        if has_come(halves(entry.get(TIMES))[0], now) {
+        if self.is_over(at, crowded, now) {
             self.end_locked(&mut writer, at, entry, secret);
         }
+    }
+
+    /// Returns whether an entry has expired, or lives too long for a crowded share.
+    fn is_over(&self, at: u32, crowded: [bool; 2], now: u32) -> bool {
+        let facts = facts_and_rule(self.entries.peek(at, FACTS)).0;
+        let [expires, seen] = halves(self.entries.peek(at, TIMES));
+        has_come(expires, now)
+            || !facts.state.is_tcp()
+                && !facts.is_assured
+                && crowded[facts.direction as usize]
+                && idle(seen, now) >= CROWDED
     }
 
     /// Ends all connections.
@@ -319,7 +390,7 @@ impl Connections {
     }
 
     pub(crate) fn inbound(&self) -> u32 {
-        self.lock().inbound
+        self.lock().used().both(Direction::Inbound)
     }
 
     pub(crate) fn refused(&self, full: Full) -> u64 {
@@ -343,14 +414,21 @@ struct Advanced {
 }
 
 /// Advances the state of a locked connection, by any packet.
-fn advance_by_any(entry: &Locked<'_>, side: Side, packet: &Transport, settings: &Settings, now: u32) -> Advanced {
+fn advance_by_any(
+    entry: &Locked<'_>,
+    side: Side,
+    packet: &Transport,
+    settings: &Settings,
+    crowded: &[AtomicBool; 2],
+    now: u32,
+) -> Advanced {
     let (mut facts, rule) = facts_and_rule(entry.get(FACTS));
     let class = facts.class();
     let role = if side == facts.direction.opener() { Role::Opener } else { Role::Answerer };
     let [expires, seen] = halves(entry.get(TIMES));
     let step = match packet {
         Transport::Tcp(segment) => advance_tcp(entry, &mut facts, role, segment, settings, expires.wrapping_sub(now)),
-        Transport::Other => advance_other(entry, &mut facts, role, settings, now),
+        Transport::Other => advance_other(entry, &mut facts, role, settings, crowded, now),
     };
     let verdict = match step {
         Step::Invalid(reason) => Verdict::Invalid(reason),
@@ -396,8 +474,16 @@ fn advance_tcp(
 
 /// A packet of a protocol without states.
 #[inline]
-fn advance_other(entry: &Locked<'_>, facts: &mut Facts, role: Role, settings: &Settings, now: u32) -> Step {
-    let protocol = protocol_of(entry.key()[0]);
+fn advance_other(
+    entry: &Locked<'_>,
+    facts: &mut Facts,
+    role: Role,
+    settings: &Settings,
+    crowded: &[AtomicBool; 2],
+    now: u32,
+) -> Step {
+    let [first, ..] = entry.key();
+    let protocol = protocol_of(first);
     if facts.state.is_tcp() {
         return Step::Invalid(Invalid::Protocol);
     }
@@ -410,7 +496,29 @@ fn advance_other(entry: &Locked<'_>, facts: &mut Facts, role: Role, settings: &S
         State::Unreplied if facts.has_reply => State::Replied,
         state => state,
     };
-    Step::Renew(facts.state.timeout(&settings.timeouts, protocol))
+    let mut timeout = facts.state.timeout(&settings.timeouts, protocol);
+    if protocol == IpProtocol::UDP && service_of(first, facts.direction) == DNS && !has_open_question(entry, role) {
+        timeout = timeout.min(ANSWERED);
+    }
+    if !facts.is_assured && is_crowded(crowded, facts.direction) {
+        timeout = timeout.min(CROWDED);
+    }
+    Step::Renew(timeout)
+}
+
+/// Counts a packet of DNS: a question of the opener, or an answer. Returns whether a question is open. An
+/// answer that comes twice answers nothing else.
+#[inline]
+fn has_open_question(entry: &Locked<'_>, role: Role) -> bool {
+    let [assured_from, open] = halves(entry.get(ASSURED_FROM));
+    let open = if role == Role::Opener { open.saturating_add(1) } else { open.saturating_sub(1) };
+    entry.set(ASSURED_FROM, pair(assured_from, open));
+    open > 0
+}
+
+#[inline]
+fn is_crowded(crowded: &[AtomicBool; 2], direction: Direction) -> bool {
+    crowded[direction as usize].load(Ordering::Relaxed)
 }
 
 /// The state of a connection with its first packet.

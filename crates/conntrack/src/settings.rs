@@ -105,16 +105,16 @@ pub struct PortShare {
     pub connections: u32,
     /// The part of `connections` that only outbound ones may take.
     pub outbound_reserve: u32,
-    /// Inbound connections of each opener: of a sending port, or of a prefix.
+    /// The most inbound connections of each opener.
     pub each_opener: u32,
     /// Number of openers that are told apart. Others share a limit with one of them.
     pub openers: u16,
-    /// An opener gets no more than what is left beside it, so it leaves a part to others. It is needed
-    /// where the openers' limits together are more than the share.
-    pub leaves_part: bool,
-    /// Half-open connections of each direction: those that the other side has not confirmed.
+    /// A quarter of each half is for TCP alone, and a quarter for exchanges: UDP and all other protocols
+    /// without states. Then no opener keeps more than half of the established TCP connections from others.
+    pub by_protocol: bool,
+    /// Half-open TCP connections of each direction: those that the other side has not confirmed.
     pub half_open: u32,
-    /// New connections a second, of each direction.
+    /// New connections of TCP a second, of each direction; and as many exchanges.
     pub new_per_second: u32,
     /// Fragmented datagrams of each direction that are not complete.
     pub fragments: u32,
@@ -122,15 +122,15 @@ pub struct PortShare {
 
 impl PortShare {
     /// Returns a share of this number of connections, with limits that suit most ports: half are
-    /// reserved for outbound ones, and an opener has at most half of the others.
+    /// reserved for outbound ones, and both halves are divided by protocols.
     #[must_use]
     pub fn new(connections: u32) -> Self {
         PortShare {
             connections,
             outbound_reserve: connections / 2,
-            each_opener: (connections / 4).max(1),
+            each_opener: u32::MAX,
             openers: 256,
-            leaves_part: true,
+            by_protocol: true,
             half_open: (connections / 4).max(1),
             new_per_second: connections.max(1000),
             fragments: 64,

@@ -119,38 +119,51 @@ pub(crate) enum Class {
     /// The entry has no connection.
     #[default]
     Free = 0,
-    /// Both sides use the connection. It is never evicted.
-    Open,
-    /// The other side has not confirmed an outbound connection.
+    /// TCP: both sides use an outbound connection. It is never evicted.
+    OpenOutbound,
+    /// TCP: both sides use a connection whose opener is behind a trusted port. It is never evicted.
+    OpenTrusted,
+    /// TCP: the other side has not confirmed an outbound connection.
     HalfOpenOutbound,
-    /// The other side has not confirmed an inbound connection.
+    /// TCP: the other side has not confirmed an inbound connection.
     HalfOpenInbound,
-    /// An outbound connection is closed.
+    /// TCP: an outbound connection is closed.
     ClosedOutbound,
-    /// An inbound connection is closed.
+    /// TCP: an inbound connection is closed.
     ClosedInbound,
-    /// An inbound exchange without states has an answer, and has not lasted long.
-    AnsweredInbound,
+    /// TCP: both sides use an inbound connection. It is evicted if its opener has more than half.
+    OpenInbound,
+    /// An outbound connection of UDP, or of another protocol without states.
+    ExchangeOutbound,
+    /// An inbound connection of UDP, or of another protocol without states.
+    ExchangeInbound,
 }
 
 /// Number of classes.
-pub(crate) const CLASSES: usize = 7;
+pub(crate) const CLASSES: usize = 10;
+
+/// The first class whose connections are evicted by the time of their last packet. The classes before are
+/// in the order in which connections came into them.
+pub(crate) const FIRST_BY_TIME: Class = Class::OpenInbound;
 
 impl Class {
-    #[cfg(test)]
+    /// All classes, in the order of their numbers.
     pub(crate) const ALL: [Self; CLASSES] = [
         Self::Free,
-        Self::Open,
+        Self::OpenOutbound,
+        Self::OpenTrusted,
         Self::HalfOpenOutbound,
         Self::HalfOpenInbound,
         Self::ClosedOutbound,
         Self::ClosedInbound,
-        Self::AnsweredInbound,
+        Self::OpenInbound,
+        Self::ExchangeOutbound,
+        Self::ExchangeInbound,
     ];
 
     /// Returns whether each opener has a list of its own.
     pub(crate) fn is_by_opener(self) -> bool {
-        matches!(self, Self::HalfOpenInbound | Self::ClosedInbound | Self::AnsweredInbound)
+        matches!(self, Self::OpenInbound | Self::HalfOpenInbound | Self::ClosedInbound | Self::ExchangeInbound)
     }
 
     pub(crate) fn half_open(direction: Direction) -> Self {
@@ -164,6 +177,13 @@ impl Class {
         match direction {
             Direction::Outbound => Self::ClosedOutbound,
             Direction::Inbound => Self::ClosedInbound,
+        }
+    }
+
+    pub(crate) fn exchange(direction: Direction) -> Self {
+        match direction {
+            Direction::Outbound => Self::ExchangeOutbound,
+            Direction::Inbound => Self::ExchangeInbound,
         }
     }
 }

@@ -3,7 +3,7 @@
 use zerocopy::{FromZeros, KnownLayout};
 
 pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) use std::thread::yield_now;
 
 /// Words of a cache line.

@@ -62,9 +62,9 @@ pub struct Connection {
 /// Counts of a port's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections that both sides use.
+    /// TCP connections that both sides use, and all connections of other protocols.
     pub open: u32,
-    /// Connections that the other side has not confirmed: outbound ones.
+    /// TCP connections that the other side has not confirmed: outbound ones.
     pub half_open_outbound: u32,
     /// The same: inbound ones.
     pub half_open_inbound: u32,
@@ -369,7 +369,16 @@ impl Table {
     pub fn counts(&self, port: u16) -> Option<Counts> {
         let port = self.port(port)?;
         Some(Counts {
-            open: port.count(Class::Open) + port.count(Class::AnsweredInbound),
+            open: [
+                Class::OpenOutbound,
+                Class::OpenInbound,
+                Class::OpenTrusted,
+                Class::ExchangeOutbound,
+                Class::ExchangeInbound,
+            ]
+            .map(|class| port.count(class))
+            .iter()
+            .sum(),
             half_open_outbound: port.count(Class::HalfOpenOutbound),
             half_open_inbound: port.count(Class::HalfOpenInbound),
             closed: port.count(Class::ClosedOutbound) + port.count(Class::ClosedInbound),

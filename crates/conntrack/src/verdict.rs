@@ -91,9 +91,9 @@ pub enum Full {
     Connections,
     /// Its inbound connections: the others are reserved for outbound ones.
     Inbound,
-    /// Inbound connections of this opener.
+    /// Inbound connections of this opener; behind a trusted port, established ones of its prefix.
     Opener,
-    /// Half-open connections of this direction.
+    /// Half-open TCP connections of this direction.
     HalfOpen,
     /// New connections of this second.
     Rate,

@@ -185,6 +185,7 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
         new_per_second: u32::MAX,
         each_opener: connections,
         outbound_reserve: connections / 4,
+        by_protocol: false,
         ..PortShare::new(connections)
     };
     let port = |index| FirewallPort {

@@ -16,7 +16,15 @@ fn key(id: u32) -> Key {
 fn entry() -> Entry {
     let table = Table::new(Settings::default(), Secret([1; 4]), &[(0, PortShare::new(8))]);
     let packet = &Transport::Other;
-    let opening = Opening { direction: Direction::Inbound, opener: 3, generation: 9, rule: 1, packet, pickup: false };
+    let opening = Opening {
+        direction: Direction::Inbound,
+        opener: 3,
+        is_trusted: false,
+        generation: 9,
+        rule: 1,
+        packet,
+        pickup: false,
+    };
     let Ok(Opened::New(entry)) = table.open(&key(0), &opening, 0) else { panic!("a connection") };
     entry
 }
@@ -158,6 +166,7 @@ fn a_first_fragment_has_the_whole_header() {
     let opening = Opening {
         direction: Direction::Inbound,
         opener: 3,
+        is_trusted: false,
         generation: 9,
         rule: 1,
         packet: &Transport::Other,

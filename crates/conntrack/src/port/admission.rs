@@ -1,41 +1,59 @@
-//! Limits of a port's share, and evictions: they decide who may open a connection.
+//! Admission of connections, and the choice of the one that ends where there is no place.
 //!
-//! A few openers never fill what all share ([`PortShare::leaves_part`]): an opener goes on while it has less
-//! than what is left. So one alone takes a half, and each further one leaves a part free. Beyond that
-//! it takes the place of an opener that has more, until both have the same.
+//! `quota.rs` says whether there is a place. Where there is none, one connection ends for the new one: the
+//! first that there is in this table.
 //!
-//! Only some connections are evicted (`Class`), each class oldest first:
+//! | for a new TCP connection | for a new exchange |
+//! |---|---|
+//! | a closed one: of the same opener, or of the one that has most | the same, unless TCP has only its own part |
+//! | an exchange, unless exchanges have only their own part | an exchange |
+//! | an outbound one that has a place of the inbound half | the same |
+//! | a half-open one of an opener that has more of them | |
+//! | an established one of another opener that has more than half of all | |
+//! | a half-open one of the same opener | |
 //!
-//! ```text
-//! closed      for the same opener, or one that has fewer connections
-//! half-open   for the same opener, or one that has fewer
-//! answered    for an opener that has fewer connections
-//! ```
+//! Of exchanges, one of the opener goes that has most, and of these the one that is idle longest. To know
+//! that takes no work at each packet: see [`Connections::evict_idlest`].
 
 use super::Connections;
-use crate::connection::{FACTS, Facts, facts_and_rule};
+use super::quota::{Traffic, Used};
+use crate::connection::{FACTS, Facts, TIMES, facts_and_rule, halves};
 use crate::handle::Opening;
 use crate::hash::Secret;
-use crate::key::Direction;
+use crate::key::{Direction, KEY_WORDS, Key, prefix_of};
 use crate::members::Members;
 use crate::settings::PortShare;
 use crate::state::Class;
 use crate::sync::Ordering;
 use crate::verdict::Full;
 
+/// Prefixes behind trusted ports that are told apart. Two of them share a limit with a chance of one in
+/// so many.
+const PREFIXES: usize = 4096;
+
+/// Connections that one newcomer moves to where they belong at most.
+const MOST_MOVED: u32 = 1024;
+
+/// A connection that is idle for so many milliseconds is as good as any that is idle longer: lists tell no
+/// more seconds apart.
+const LONG_IDLE: u32 = 127_000;
+
+/// Connections that end for a new one at most. More are needed only after a share has shrunk.
+const MOST_ENDED: usize = 4;
+
 /// State of the thread that holds the lock of the port.
 pub(super) struct Writer {
     pub(super) members: Members,
-    /// Inbound connections.
-    pub(super) inbound: u32,
     /// Inbound connections of the openers of each place.
     openers: Vec<u32>,
     /// Places from this one on never had an inbound connection: searches leave them out.
     used_places: u32,
-    /// Allowance of outbound connections.
-    rate: Rate,
-    /// Allowance of the inbound connections of each opener.
-    opener_rates: Vec<Rate>,
+    /// Established connections of each prefix behind trusted ports, by its hash.
+    prefixes: Vec<u32>,
+    /// Allowances of outbound connections, by [`Traffic`].
+    rates: [Rate; 2],
+    /// Allowances of the inbound connections of each opener.
+    opener_rates: Vec<[Rate; 2]>,
 }
 
 /// The most milliseconds by which clocks of workers differ.
@@ -66,17 +84,26 @@ impl Rate {
     }
 }
 
+/// The facts of a connection that its place in the lists depends on.
+pub(super) struct Listed<'a> {
+    pub(super) class: Class,
+    pub(super) opener: u16,
+    /// Time of the last packet.
+    pub(super) seen: u32,
+    pub(super) key: &'a [u64; KEY_WORDS],
+}
+
 impl Writer {
     pub(super) fn new(share: &PortShare) -> Self {
         let full = Rate { allowance: u64::from(share.new_per_second) * 1000, since: None };
         let openers = usize::from(share.openers.max(1));
         Writer {
             members: Members::new(share.connections as usize, share.openers),
-            inbound: 0,
             openers: vec![0; openers],
             used_places: 0,
-            rate: full,
-            opener_rates: vec![full; openers],
+            prefixes: vec![0; if share.by_protocol { PREFIXES } else { 1 }],
+            rates: [full; 2],
+            opener_rates: vec![[full; 2]; openers],
         }
     }
 
@@ -84,7 +111,6 @@ impl Writer {
     pub(super) fn count(&mut self, facts: &Facts) {
         if facts.direction == Direction::Inbound {
             let place = self.members.place_of(facts.opener);
-            self.inbound += 1;
             self.openers[place as usize] += 1;
             self.used_places = self.used_places.max(place + 1);
         }
@@ -93,23 +119,62 @@ impl Writer {
     /// Counts a connection no more.
     pub(super) fn forget(&mut self, facts: &Facts) {
         if facts.direction == Direction::Inbound {
-            self.inbound -= 1;
             self.openers[self.members.place_of(facts.opener) as usize] -= 1;
         }
     }
 
-    /// Returns the number of inbound connections at a place.
-    fn of_place(&self, place: u32) -> u32 {
-        self.openers[place as usize]
+    /// Puts the entry of a connection into the list of its class.
+    pub(super) fn put(&mut self, at: u32, listed: &Listed<'_>, secret: &Secret) {
+        let before = self.members.class_of(at);
+        self.members.set(at, listed.class, listed.opener, listed.seen);
+        let is_counted = listed.class == Class::OpenTrusted;
+        if is_counted != (before == Class::OpenTrusted) {
+            let prefix = self.place_of_prefix(listed.key, secret);
+            let count = &mut self.prefixes[prefix];
+            *count = if is_counted { *count + 1 } else { *count - 1 };
+        }
     }
 
-    /// Returns the place that has most, among those with an entry of this class: its count, and its
-    /// number. Only a connection that finds a limit reached searches, and its opener has used its rate for
-    /// it. The search looks at the places in use: as many as there are ports, or less.
-    fn greatest(&self, class: Class, count: impl Fn(&Self, u32) -> u32) -> Option<(u32, u32)> {
-        let places = (0..self.used_places).filter(|place| self.members.count_at(class, *place) > 0);
-        places.map(|place| (count(self, place), place)).max_by_key(|(count, _)| *count)
+    /// Returns the place of a prefix.
+    pub(super) fn place_of_prefix(&self, key: &[u64; KEY_WORDS], secret: &Secret) -> usize {
+        let places = self.prefixes.len() as u64;
+        usize::try_from(secret.hash(&prefix_of(key)).0 % places).unwrap_or(0)
     }
+
+    /// Returns the established connections of a prefix behind trusted ports.
+    pub(super) fn of_prefix(&self, prefix: usize) -> u32 {
+        self.prefixes[prefix]
+    }
+
+    /// Returns the connections of the port, by direction and kind.
+    pub(super) fn used(&self) -> Used {
+        let count = |class| self.members.count(class);
+        let outbound = count(Class::OpenOutbound) + count(Class::HalfOpenOutbound) + count(Class::ClosedOutbound);
+        let inbound = count(Class::OpenInbound)
+            + count(Class::OpenTrusted)
+            + count(Class::HalfOpenInbound)
+            + count(Class::ClosedInbound);
+        Used([[outbound, count(Class::ExchangeOutbound)], [inbound, count(Class::ExchangeInbound)]])
+    }
+
+    /// Returns the place that has most entries of this class: its count, and its number. `without` is left
+    /// out. Only a connection that finds no place searches, and its opener has used its rate for it. The
+    /// search looks at the places in use: as many as there are ports, or less.
+    fn greatest(&self, class: Class, without: Option<u32>) -> Option<(u32, u32)> {
+        let places = (0..self.used_places).filter(|place| Some(*place) != without);
+        let counts = places.map(|place| (self.members.count_at(class, place), place));
+        counts.max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)
+    }
+}
+
+/// A connection that needs a place.
+struct Newcomer<'a> {
+    direction: Direction,
+    traffic: Traffic,
+    /// Place of its opener.
+    place: u32,
+    secret: &'a Secret,
+    now: u32,
 }
 
 impl Connections {
@@ -117,100 +182,160 @@ impl Connections {
     pub(super) fn admit(
         &self,
         writer: &mut Writer,
+        key: &Key,
         opening: &Opening<'_>,
         secret: &Secret,
         now: u32,
     ) -> Result<u32, Full> {
-        let place = writer.members.place_of(opening.opener);
-        // Each opener has an allowance of its own: none stops the connections of another.
-        let rate = match opening.direction {
-            Direction::Outbound => &mut writer.rate,
+        let direction = opening.direction;
+        let traffic = Traffic::of(key.protocol());
+        let place = match direction {
+            Direction::Outbound => 0,
+            Direction::Inbound => writer.members.place_of(opening.opener),
+        };
+        // Each opener has an allowance of its own for each kind: none stops the connections of another.
+        let rates = match direction {
+            Direction::Outbound => &mut writer.rates,
             Direction::Inbound => &mut writer.opener_rates[place as usize],
         };
-        if !rate.take(self.share.new_per_second, now) {
+        if !rates[traffic as usize].take(self.share.new_per_second, now) {
             return Err(Full::Rate);
         }
-        // Each limit that is reached takes one entry. Then the next limit has a place more.
-        match opening.direction {
-            Direction::Outbound => self.limit_outbound(writer, secret)?,
-            Direction::Inbound => self.limit_inbound(writer, place, secret)?,
-        }
-        if let Some(free) = writer.members.free() {
-            return Ok(free);
-        }
-        let freed = match opening.direction {
-            Direction::Outbound => {
-                self.evict_at(writer, Class::ClosedOutbound, 0, secret)
-                    || self.evict_at(writer, Class::HalfOpenOutbound, 0, secret)
+        let newcomer = Newcomer { direction, traffic, place, secret, now };
+        if traffic == Traffic::Tcp {
+            self.limit_half_open(writer, &newcomer)?;
+            if direction == Direction::Inbound && opening.is_trusted && self.has_half(writer, key.words(), secret) {
+                return Err(Full::Opener);
             }
-            Direction::Inbound => self.make_place(writer, place, secret),
-        };
-        freed.then(|| writer.members.free()).flatten().ok_or(Full::Connections)
-    }
-
-    fn limit_outbound(&self, writer: &mut Writer, secret: &Secret) -> Result<(), Full> {
-        let is_full = writer.members.count(Class::HalfOpenOutbound) >= self.share.half_open;
-        if is_full && !self.evict_at(writer, Class::HalfOpenOutbound, 0, secret) {
-            return Err(Full::HalfOpen);
         }
-        Ok(())
+        if direction == Direction::Inbound {
+            self.limit_opener(writer, &newcomer)?;
+        }
+        for _ in 0..MOST_ENDED {
+            let Err(full) = self.quota.check(&writer.used(), direction, traffic) else { break };
+            if !self.make_place(writer, &newcomer, full) {
+                return Err(full);
+            }
+        }
+        self.quota.check(&writer.used(), direction, traffic)?;
+        writer.members.free().ok_or(Full::Connections)
     }
 
-    fn limit_inbound(&self, writer: &mut Writer, place: u32, secret: &Secret) -> Result<(), Full> {
-        let share = &self.share;
-        let half_open = Class::HalfOpenInbound;
-        let left = share.half_open.saturating_sub(writer.members.count(half_open));
-        let of_half_open = |writer: &Writer, place| writer.members.count_at(half_open, place);
-        if self.has_enough(of_half_open(writer, place), left)
-            && !self.evict_of_greater(writer, half_open, place, secret, of_half_open)
-            && !self.evict_at(writer, half_open, place, secret)
+    /// Returns whether a prefix behind trusted ports has half of the established connections.
+    fn has_half(&self, writer: &Writer, key: &[u64; KEY_WORDS], secret: &Secret) -> bool {
+        writer.of_prefix(writer.place_of_prefix(key, secret)) >= self.quota.half_of_established()
+    }
+
+    /// Returns whether a connection whose handshake is over is one too many of its prefix. Many may have
+    /// been half-open at once.
+    pub(super) fn is_beyond_half(&self, writer: &Writer, prefix: usize) -> bool {
+        writer.of_prefix(prefix) > self.quota.half_of_established()
+    }
+
+    fn limit_half_open(&self, writer: &mut Writer, new: &Newcomer<'_>) -> Result<(), Full> {
+        let class = Class::half_open(new.direction);
+        if writer.members.count(class) < self.share.half_open
+            || new.direction == Direction::Inbound && self.evict_half_open_of_greater(writer, new)
+            || self.evict_at(writer, class, new.place, new.secret)
         {
-            return Err(Full::HalfOpen);
+            return Ok(());
         }
-        if writer.of_place(place) >= share.each_opener
-            && !self.evict_at(writer, Class::ClosedInbound, place, secret)
-            && !self.evict_at(writer, half_open, place, secret)
+        Err(Full::HalfOpen)
+    }
+
+    fn limit_opener(&self, writer: &mut Writer, new: &Newcomer<'_>) -> Result<(), Full> {
+        if writer.openers[new.place as usize] < self.share.each_opener
+            || self.evict_at(writer, Class::ClosedInbound, new.place, new.secret)
+            || self.evict_idlest(writer, Class::ExchangeInbound, new.place, new)
+            || self.evict_at(writer, Class::HalfOpenInbound, new.place, new.secret)
         {
-            return Err(Full::Opener);
+            return Ok(());
         }
-        let most = share.connections.saturating_sub(share.outbound_reserve);
-        let left = most.saturating_sub(writer.inbound);
-        if self.has_enough(writer.of_place(place), left) && !self.make_place(writer, place, secret) {
-            return Err(if left == 0 { Full::Inbound } else { Full::Opener });
+        Err(Full::Opener)
+    }
+
+    /// Ends a connection for a new one, which finds this part of the share full.
+    fn make_place(&self, writer: &mut Writer, new: &Newcomer<'_>, full: Full) -> bool {
+        let used = writer.used();
+        let is_inbound = new.direction == Direction::Inbound;
+        let may_take =
+            |traffic| traffic == new.traffic || self.quota.has_more_than_its_own(&used, new.direction, traffic);
+        let is_lent = is_inbound && full == Full::Connections && self.quota.is_borrowing(&used);
+        may_take(Traffic::Tcp) && self.evict_closed(writer, new.direction, new)
+            || may_take(Traffic::Exchange) && self.evict_exchange(writer, new.direction, new)
+            || is_lent && self.evict_borrowed(writer, &used, new)
+            || new.traffic == Traffic::Tcp
+                && (is_inbound && (self.evict_half_open_of_greater(writer, new) || self.evict_established(writer, new))
+                    || self.evict_at(writer, Class::half_open(new.direction), new.place, new.secret))
+    }
+
+    fn evict_closed(&self, writer: &mut Writer, direction: Direction, new: &Newcomer<'_>) -> bool {
+        if direction == Direction::Outbound {
+            return self.evict_at(writer, Class::ClosedOutbound, 0, new.secret);
         }
-        Ok(())
+        let class = Class::ClosedInbound;
+        self.evict_at(writer, class, new.place, new.secret)
+            || writer.greatest(class, None).is_some_and(|(_, place)| self.evict_at(writer, class, place, new.secret))
     }
 
-    /// Returns whether an opener gets no more connections. It has `own` of those that openers share,
-    /// and `left` of them are free.
-    fn has_enough(&self, own: u32, left: u32) -> bool {
-        left == 0 || self.share.leaves_part && own >= left
+    /// Evicts the exchange that is idle longest: of the opener that has most, if it has more than this one
+    /// would have then.
+    fn evict_exchange(&self, writer: &mut Writer, direction: Direction, new: &Newcomer<'_>) -> bool {
+        if direction == Direction::Outbound {
+            return self.evict_idlest(writer, Class::ExchangeOutbound, 0, new);
+        }
+        let class = Class::ExchangeInbound;
+        let own = writer.members.count_at(class, new.place);
+        match writer.greatest(class, None) {
+            Some((most, place)) if own == 0 || most > own + 1 => self.evict_idlest(writer, class, place, new),
+            _ => self.evict_idlest(writer, class, new.place, new),
+        }
     }
 
-    /// Evicts an inbound connection for a new one of this place.
-    fn make_place(&self, writer: &mut Writer, place: u32, secret: &Secret) -> bool {
-        let of_greater =
-            |writer: &mut Writer, class| self.evict_of_greater(writer, class, place, secret, Writer::of_place);
-        self.evict_at(writer, Class::ClosedInbound, place, secret)
-            || of_greater(writer, Class::ClosedInbound)
-            || of_greater(writer, Class::HalfOpenInbound)
-            || self.evict_at(writer, Class::HalfOpenInbound, place, secret)
-            || of_greater(writer, Class::AnsweredInbound)
+    /// Evicts an outbound connection that has a place of the inbound half.
+    fn evict_borrowed(&self, writer: &mut Writer, used: &Used, new: &Newcomer<'_>) -> bool {
+        let direction = Direction::Outbound;
+        let may_take = |traffic| self.quota.has_more_than_its_own(used, direction, traffic);
+        may_take(Traffic::Tcp) && self.evict_closed(writer, direction, new)
+            || may_take(Traffic::Exchange) && self.evict_exchange(writer, direction, new)
+            || may_take(Traffic::Tcp) && self.evict_at(writer, Class::HalfOpenOutbound, 0, new.secret)
     }
 
-    /// Evicts a connection of the opener that has most by a count, if it has more than this one would
-    /// have then: who fills what all openers share makes place for the others.
-    fn evict_of_greater(
-        &self,
-        writer: &mut Writer,
-        class: Class,
-        place: u32,
-        secret: &Secret,
-        count: impl Fn(&Writer, u32) -> u32,
-    ) -> bool {
-        let own = count(writer, place);
-        let greatest = writer.greatest(class, count).filter(|(count, _)| *count > own + 1);
-        greatest.is_some_and(|(_, greatest)| self.evict_at(writer, class, greatest, secret))
+    /// Evicts a half-open connection of the opener that has most of them, if it has more than this one
+    /// would have then.
+    fn evict_half_open_of_greater(&self, writer: &mut Writer, new: &Newcomer<'_>) -> bool {
+        let class = Class::HalfOpenInbound;
+        let own = writer.members.count_at(class, new.place);
+        let greatest = writer.greatest(class, None).filter(|(count, _)| *count > own + 1);
+        greatest.is_some_and(|(_, place)| self.evict_at(writer, class, place, new.secret))
+    }
+
+    /// Evicts an established connection of another opener, if that has more than half of what all may have.
+    fn evict_established(&self, writer: &mut Writer, new: &Newcomer<'_>) -> bool {
+        let class = Class::OpenInbound;
+        let greatest = writer.greatest(class, Some(new.place));
+        let greatest = greatest.filter(|(count, _)| *count > self.quota.half_of_established());
+        greatest.is_some_and(|(_, place)| self.evict_idlest(writer, class, place, new))
+    }
+
+    /// Evicts the connection of a class at a place that is idle longest, to a second.
+    ///
+    /// A packet does not move its connection in the lists. So one that had packets since is moved now, and the
+    /// next one is looked at. A packet pays for each move. Still, one call moves no more than some: then it
+    /// takes the idlest of these.
+    fn evict_idlest(&self, writer: &mut Writer, class: Class, place: u32, new: &Newcomer<'_>) -> bool {
+        let mut idlest: Option<(u32, u32)> = None;
+        for _ in 0..MOST_MOVED {
+            let Some(at) = writer.members.idlest_at(class, place, new.now) else { break };
+            let idle = idle(halves(self.entries.peek(at, TIMES))[1], new.now);
+            if idle >= LONG_IDLE || !writer.members.refile(at, new.now.wrapping_sub(idle)) {
+                return self.evict(writer, at, new.secret);
+            }
+            if idlest.is_none_or(|(most, _)| idle > most) {
+                idlest = Some((idle, at));
+            }
+        }
+        idlest.is_some_and(|(_, at)| self.evict(writer, at, new.secret))
     }
 
     /// Evicts the oldest connection of a class at a place. Outbound ones are all at place 0.
@@ -224,8 +349,22 @@ impl Connections {
                 return true;
             }
             // A packet has changed it, and its thread waits for our lock.
-            writer.members.set(at, facts.class(), facts.opener);
+            self.put_locked(writer, at, &entry, secret);
         }
         false
     }
+
+    fn evict(&self, writer: &mut Writer, at: u32, secret: &Secret) -> bool {
+        let entry = self.entries.tag(at).and_then(|tag| self.entries.lock(at, tag));
+        let Some(entry) = entry else { return false };
+        self.end_locked(writer, at, entry, secret);
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Returns the milliseconds since a time. Clocks of workers differ by some milliseconds.
+pub(super) fn idle(seen: u32, now: u32) -> u32 {
+    let idle = now.wrapping_sub(seen);
+    if idle < 1 << 31 { idle } else { 0 }
 }

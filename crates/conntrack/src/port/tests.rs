@@ -64,7 +64,8 @@ fn opened(direction: Direction, segment: &Segment) -> (Connections, u32, Tag) {
     let ends = Ends { local: [10, 0, 0, 1], remote: [10, 0, 0, 2], local_port: 1, remote_port: 2 };
     let key = Key::v4(0, 0, IpProtocol::TCP, ends);
     let packet = Transport::Tcp(*segment);
-    let opening = Opening { direction, opener: 0, generation: 1, rule: 1, packet: &packet, pickup: true };
+    let opening =
+        Opening { direction, opener: 0, is_trusted: false, generation: 1, rule: 1, packet: &packet, pickup: true };
     let Ok(Opened::New((at, tag))) = connections.open(&key, &opening, &Settings::default(), &SECRET, 0) else {
         panic!("a new connection")
     };
@@ -101,7 +102,7 @@ proptest! {
             now += act.later;
             let verdict = fast.advance(at, tag, act.side, &packet, &common, now);
             let entry = slow.entries.lock(slow_at, slow_tag).expect("it goes on");
-            let expected = advance_by_any(&entry, act.side, &packet, &common.settings, now);
+            let expected = advance_by_any(&entry, act.side, &packet, &common.settings, &slow.crowded, now);
             drop(entry);
             prop_assert_eq!(verdict, expected.verdict);
             if expected.ends {

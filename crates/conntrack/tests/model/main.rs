@@ -90,11 +90,13 @@ fn side() -> impl Strategy<Value = Side> {
 
 /// Returns steps of few flows, so that each has a long history, or of many, so that shares are full.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop_oneof![Just(2_u8), Just(FLOWS)].prop_flat_map(|flows| {
-        let packet = (0..flows, side(), act()).prop_map(|(flow, side, act)| Step::Packet { flow, side, act });
+    // TCP; UDP and TCP; DNS and TCP; all.
+    let flows = prop_oneof![2 => Just(0..2_u8), 1 => Just(4..6), 1 => Just(12..14), 4 => Just(0..FLOWS)];
+    flows.prop_flat_map(|flows| {
+        let packet = (flows.clone(), side(), act()).prop_map(|(flow, side, act)| Step::Packet { flow, side, act });
         let scales = [prop::option::of(0..16_u8), prop::option::of(0..16_u8)];
         let handshake =
-            (0..flows, side(), scales).prop_map(|(flow, side, scales)| Step::Handshake { flow, side, scales });
+            (flows.clone(), side(), scales).prop_map(|(flow, side, scales)| Step::Handshake { flow, side, scales });
         let later = prop_oneof![6 => 0..2000_u32, 2 => 0..200_000_u32, 1 => 0..500_000_000_u32];
         let step = prop_oneof![
             40 => packet,
@@ -102,7 +104,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             8 => later.prop_map(Step::Later),
             2 => Just(Step::Sweep),
             1 => any::<u8>().prop_map(|denied| Step::Policy { denied }),
-            1 => (0..flows).prop_map(|flow| Step::End { flow }),
+            1 => flows.prop_map(|flow| Step::End { flow }),
             1 => any::<bool>().prop_map(|pickup| Step::Restart { pickup }),
         ];
         let step = prop_oneof![60 => step, 1 => Just(Step::EndPort)];
@@ -112,13 +114,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn share() -> impl Strategy<Value = PortShare> {
     let rate = prop_oneof![3 => Just(1000_u32), 1 => 0..4_u32];
-    (1..14_u32, 0..8_u32, 1..10_u32, 1..4_u16, 1..10_u32, rate, any::<bool>()).prop_map(
-        |(connections, reserve, each_opener, openers, half_open, new_per_second, leaves_part)| PortShare {
+    let each_opener = prop_oneof![1..10_u32, Just(u32::MAX)];
+    (1..20_u32, 0..10_u32, each_opener, 1..4_u16, 1..10_u32, rate, any::<bool>()).prop_map(
+        |(connections, reserve, each_opener, openers, half_open, new_per_second, by_protocol)| PortShare {
             connections,
             outbound_reserve: reserve.min(connections),
             each_opener,
             openers,
-            leaves_part,
+            by_protocol,
             half_open,
             new_per_second,
             fragments: 8,
@@ -127,8 +130,11 @@ fn share() -> impl Strategy<Value = PortShare> {
 }
 
 fn flow_key(flow: u8) -> Key {
-    let ends = Ends { local: [10, 0, 0, 1], remote: [192, 0, 2, flow], local_port: 1000, remote_port: 80 };
+    // Two prefixes.
+    let remote = [192, 0, flow % 2, flow];
+    let ends = Ends { local: [10, 0, 0, 1], remote, local_port: 1000, remote_port: 80 };
     match flow % 8 {
+        5 if flow > 8 => Key::v4(PORT, 0, IpProtocol::UDP, Ends { local_port: 53, remote_port: 53, ..ends }),
         0..=4 => Key::v4(PORT, 0, IpProtocol::TCP, ends),
         5 => Key::v4(PORT, 0, IpProtocol::UDP, ends),
         6 => Key::v4(PORT, 0, IpProtocol::ICMP, ends).with_query(Side::Local, 8, 77),
@@ -234,13 +240,14 @@ impl Rig {
         let opening = reference::Opening {
             direction,
             opener,
+            is_trusted: side == Side::Remote && opener == 2,
             rule: flow.into(),
             generation: self.generation,
             pickup: self.pickup,
         };
         let expected = self.reference.open(flow_key(flow), &opening, packet, self.now);
-        let reference::Opening { rule, generation, pickup, .. } = opening;
-        let opening = Opening { direction, opener, generation, rule, packet, pickup };
+        let reference::Opening { is_trusted, rule, generation, pickup, .. } = opening;
+        let opening = Opening { direction, opener, is_trusted, generation, rule, packet, pickup };
         let opened = self.table.open(&flow_key(flow), &opening, self.now);
         prop_assert_eq!(opened.is_ok(), expected.is_ok(), "{:?} {:?}", opened, expected);
         match opened {
@@ -296,7 +303,7 @@ impl Rig {
             };
             u32::try_from(all.values().filter(is_one).count()).expect("few")
         };
-        prop_assert_eq!(counts.open, count(Class::Open, None) + count(Class::Answered, None));
+        prop_assert_eq!(counts.open, count(Class::Open, None) + count(Class::Exchange, None));
         prop_assert_eq!(counts.half_open_outbound, count(Class::HalfOpen, Some(Direction::Outbound)));
         prop_assert_eq!(counts.half_open_inbound, count(Class::HalfOpen, Some(Direction::Inbound)));
         prop_assert_eq!(counts.closed, count(Class::Closed, None));
@@ -410,8 +417,15 @@ fn ports_do_not_share() {
     let ends = Ends { local: [10, 0, 0, 1], remote: [10, 0, 0, 2], local_port: 5, remote_port: 6 };
     let key = Key::v4(0, 0, IpProtocol::UDP, ends);
     let open = |key: &Key, direction| {
-        let opening =
-            Opening { direction, opener: 0, generation: 1, rule: 1, packet: &Transport::Other, pickup: false };
+        let opening = Opening {
+            direction,
+            opener: 0,
+            is_trusted: false,
+            generation: 1,
+            rule: 1,
+            packet: &Transport::Other,
+            pickup: false,
+        };
         table.open(key, &opening, 0)
     };
     assert!(open(&key, Direction::Outbound).is_ok());

@@ -12,7 +12,7 @@ use straightline_packet::{Arena, Drops, MAX_BATCH, Offload, Rcu, Settings};
 use straightline_testing::ports::{Carried, Source, Taken};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
-use straightline_wire::{MacAddr, vlan};
+use straightline_wire::{IpProtocol, MacAddr, vlan};
 
 use proptest::prelude::*;
 
@@ -253,7 +253,10 @@ fn errors_about_connections_that_the_next_policy_allows_pass() {
     rig.change(settings(&[], &["icmp echo-request to any"], |_| ()));
     assert!(!rig.gets(error(&packets[0], OWN)), "its connection is denied now");
     assert!(rig.gets(error(&packets[1], OWN)));
-    assert_eq!(rig.control.counts(VM).expect("a share").half_open_outbound, 1);
+    let [left] = rig.control.connections(VM, |all| all.map(|(one, _)| one).collect::<Vec<_>>())[..] else {
+        panic!("one connection is left")
+    };
+    assert_eq!(left.key.protocol(), IpProtocol::ICMP);
 }
 
 /// A priority tag names no VLAN: a receiver takes the packet for what is behind.
@@ -456,15 +459,29 @@ fn without_rules_for_the_port_nothing_passes() {
 #[test]
 fn a_full_share_refuses_further_connections_of_the_port() {
     let mut rig =
-        Rig::with(settings(&["udp 9 from any"], &[], |settings| settings.ports[0].share = PortShare::new(16)));
+        Rig::with(settings(&["tcp 9 from any"], &[], |settings| settings.ports[0].share = PortShare::new(16)));
+    let syn_ack = Flags::SYN.with(Flags::ACK);
     let passed = (0..64).filter(|&n| {
         let peer = (PEER, 1000 + n);
-        // With an answer it is no longer half-open, and makes no space for others.
-        rig.gets(udp(peer, (OWN, 9))) && rig.sends(udp((OWN, 9), peer))
+        // With its handshake it is established, and makes no space for others.
+        rig.gets(tcp(peer, (OWN, 9), Flags::SYN, [100, 0], b""))
+            && rig.sends(tcp((OWN, 9), peer, syn_ack, [500, 101], b""))
+            && rig.gets(tcp(peer, (OWN, 9), Flags::ACK, [101, 501], b""))
     });
-    let passed = passed.count();
-    assert!((1..=16).contains(&passed), "{passed}");
-    assert_eq!(rig.dropped(Reason::ConnectionsFull), 64 - passed as u64);
+    // Half of the share is for connections of the VM, and a quarter of the other half for exchanges.
+    assert_eq!(passed.count(), 6);
+    assert_eq!(rig.dropped(Reason::ConnectionsFull), 58);
+}
+
+/// Where exchanges have all their places, the one that is idle longest ends for a new one.
+#[test]
+fn a_datagram_finds_a_place_in_a_full_share() {
+    let mut rig =
+        Rig::with(settings(&["udp 9 from any"], &[], |settings| settings.ports[0].share = PortShare::new(16)));
+    for n in 0..64 {
+        assert!(rig.gets(udp((PEER, 1000 + n), (OWN, 9))) && rig.sends(udp((OWN, 9), (PEER, 1000 + n))));
+    }
+    assert_eq!(rig.control.counts(VM).expect("a share").evicted, 58);
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) fn share(settings: FlowConnections, ports: usize) -> PortShare {
         outbound_reserve: 0,
         each_opener: (connections / parts).max(1),
         openers: OPENERS,
-        leaves_part: false,
+        by_protocol: false,
         half_open: connections,
         new_per_second: u32::MAX,
         fragments: 64,
@@ -243,6 +243,7 @@ impl Search<'_> {
         let opening = Opening {
             direction: Direction::Inbound,
             opener: self.opener,
+            is_trusted: false,
             generation: 0,
             rule: 0,
             packet,

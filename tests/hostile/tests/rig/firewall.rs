@@ -52,12 +52,16 @@ pub(crate) fn ip(station: usize) -> Ipv4Addr {
 
 /// Returns a frame between two stations that claims to come from an address.
 pub(crate) fn from_address(src: Ipv4Addr, stations: [usize; 2], transport: Transport, payload: &[u8]) -> Vec<u8> {
-    let [from, to] = stations;
+    between([src, ip(stations[1])], stations, transport, payload)
+}
+
+/// Returns a frame between two stations with other addresses than theirs.
+fn between(ends: [Ipv4Addr; 2], [from, to]: [usize; 2], transport: Transport, payload: &[u8]) -> Vec<u8> {
     let headers = Frame {
         src: mac(number(from)),
         dst: mac(number(to)),
         tags: [None; vlan::MAX_TAGS],
-        net: Net::v4(src, ip(to)),
+        net: Net::v4(ends[0], ends[1]),
         transport,
         payload_len: payload.len().try_into().expect("short"),
     };
@@ -152,7 +156,8 @@ impl Lan {
     /// Starts a switch whose configuration is changed.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Lan {
         let rig = rig(6, |config| {
-            let guarded = Group::parse("guarded", &["udp 9 from any", "tcp 80 from any"], &["udp 53 to any"]);
+            let guarded =
+                Group::parse("guarded", &["udp 9 from any", "tcp 80 from any"], &["udp 53 to any", "tcp 53 to any"]);
             let victims = Group::parse("victims", &["udp 2000 from any"], &["udp 2000 to any"]);
             config.groups = vec![guarded.expect("rules"), victims.expect("rules")];
             for port in [TARGET, QUIET] {
@@ -194,6 +199,35 @@ impl Lan {
         let ends = [(from, self.fresh), (to, port)];
         self.goes_on(ends);
         ends
+    }
+
+    /// Opens a TCP connection between stations.
+    fn shakes_hands(&mut self, from: usize, to: usize, port: u16) {
+        self.fresh += 1;
+        let [client, server] = [(from, self.fresh), (to, port)];
+        self.passes(from, to, &tcp(client, server, Flags::SYN, [100, 0]));
+        self.passes(to, from, &tcp(server, client, Flags::SYN.with(Flags::ACK), [500, 101]));
+        self.passes(from, to, &tcp(client, server, Flags::ACK, [101, 501]));
+    }
+
+    /// Opens TCP connections between stations, until the target's share is full.
+    fn fills(&mut self, from: usize, to: usize, port: u16) {
+        let most = u16::try_from(repeats(300, 20_000)).expect("a port");
+        for source in 1..most {
+            let [client, server] = [(from, source), (to, port)];
+            send(&mut self.guests[from], &tcp(client, server, Flags::SYN, [100, 0]));
+            let Lan { rig, guests, .. } = &mut *self;
+            let mut passes = false;
+            wait_until("the SYN is taken or refused", || {
+                passes = !arrived(&mut guests[to]).is_empty();
+                passes || rig.drops(TARGET, "connections-full") > 0
+            });
+            if passes {
+                self.passes(to, from, &tcp(server, client, Flags::SYN.with(Flags::ACK), [500, 101]));
+                self.passes(from, to, &tcp(client, server, Flags::ACK, [101, 501]));
+            }
+        }
+        assert!(self.rig.drops(TARGET, "connections-full") > 0, "the share is full");
     }
 
     pub(crate) fn goes_on(&mut self, [one, other]: [End; 2]) {
@@ -308,28 +342,20 @@ fn connections_from_random_addresses() {
     lan.end();
 }
 
-/// A station that answers as many addresses as it likes fills its own part of the target's share.
+/// A station that opens as many connections as it likes takes what nobody else wants.
 #[test]
 fn a_share_that_is_filled_from_outside() {
     let mut lan = Lan::new();
     let known = lan.connects(FRIEND, TARGET, 9);
-    let count = u16::try_from(repeats(300, 20_000)).expect("a port");
-    let Lan { rig, guests, .. } = &mut lan;
-    for port in 1..count {
-        let ends = [(ATTACKER, port), (TARGET, 9)];
-        send(&mut guests[ATTACKER], &udp(ends[0], ends[1]));
-        // With an answer, a connection is not evicted.
-        wait_until("the datagram is taken or refused", || {
-            arrived(&mut guests[TARGET]).len() == 1 || rig.drops(TARGET, "connections-full") > 0
-        });
-        send(&mut guests[TARGET], &udp(ends[1], ends[0]));
-        arrived(&mut guests[ATTACKER]);
-    }
-    wait_until("the attacker's part is full", || rig.drops(TARGET, "connections-full") > 0);
+    lan.fills(ATTACKER, TARGET, 80);
     lan.tells_that_the_share_is_full();
     lan.goes_on(known);
+    for _ in 0..4 {
+        lan.shakes_hands(FRIEND, TARGET, 80);
+    }
     lan.connects(FRIEND, TARGET, 9);
     lan.connects(TARGET, FRIEND, 53);
+    lan.shakes_hands(TARGET, FRIEND, 53);
     lan.connects(FRIEND, QUIET, 9);
     lan.end();
 }
@@ -339,24 +365,42 @@ fn a_share_that_is_filled_from_outside() {
 fn a_share_that_is_filled_from_inside() {
     let mut lan = Lan::new();
     let quiet = lan.connects(FRIEND, QUIET, 9);
-    let count = u16::try_from(repeats(300, 20_000)).expect("a port");
-    let Lan { rig, guests, .. } = &mut lan;
-    for port in 1..count {
-        let ends = [(TARGET, port), (FRIEND, 53)];
-        send(&mut guests[TARGET], &udp(ends[0], ends[1]));
-        // With an answer, a connection is not evicted.
-        wait_until("the datagram is taken or refused", || {
-            arrived(&mut guests[FRIEND]).len() == 1 || rig.drops(TARGET, "connections-full") > 0
-        });
-        send(&mut guests[FRIEND], &udp(ends[1], ends[0]));
-        arrived(&mut guests[TARGET]);
-    }
-    wait_until("the share is full", || lan.rig.drops(TARGET, "connections-full") > 0);
+    lan.fills(TARGET, FRIEND, 53);
     lan.tells_that_the_share_is_full();
     lan.goes_on(quiet);
     lan.connects(FRIEND, QUIET, 9);
     lan.connects(QUIET, FRIEND, 53);
-    // What others had sent to the target is refused at the target, and nowhere else.
+    // A quarter of each half is for exchanges, and the target's inbound half is for others.
+    lan.connects(TARGET, FRIEND, 53);
+    lan.shakes_hands(FRIEND, TARGET, 80);
+    lan.end();
+}
+
+/// Datagrams from random addresses behind one uplink, each with an answer, close nothing: further datagrams
+/// are answered, and TCP connections begin behind the same uplink.
+#[test]
+fn exchanges_behind_an_uplink() {
+    let mut lan = Lan::with(|config| config.ports[FRIEND].trusted = true);
+    let open = [(FRIEND, 30_000), (TARGET, 80)];
+    lan.passes(FRIEND, TARGET, &tcp(open[0], open[1], Flags::SYN, [100, 0]));
+    lan.passes(TARGET, FRIEND, &tcp(open[1], open[0], Flags::SYN.with(Flags::ACK), [500, 101]));
+    lan.passes(FRIEND, TARGET, &tcp(open[0], open[1], Flags::ACK, [101, 501]));
+    // Fewer than the uplink may begin in a second.
+    for n in 0..200 {
+        let forged = random_address(n);
+        let question = from_address(forged, [FRIEND, TARGET], Transport::Udp { src_port: 7, dst_port: 9 }, &[]);
+        lan.passes(FRIEND, TARGET, &question);
+        let ports = Transport::Udp { src_port: 9, dst_port: 7 };
+        let answer = between([ip(TARGET), forged], [TARGET, FRIEND], ports, &[]);
+        lan.passes(TARGET, FRIEND, &answer);
+        if n % 20 == 0 {
+            lan.shakes_hands(FRIEND, TARGET, 80);
+            lan.connects(FRIEND, TARGET, 9);
+        }
+    }
+    lan.passes(TARGET, FRIEND, &tcp(open[1], open[0], Flags::ACK, [501, 101]));
+    lan.connects(TARGET, FRIEND, 53);
+    lan.shakes_hands(TARGET, FRIEND, 53);
     lan.end();
 }
 

@@ -122,6 +122,7 @@ impl Run<'_> {
         let opening = Opening {
             direction,
             opener,
+            is_trusted: self.rules.is_trusted(from),
             generation: self.own.generation,
             rule: rule.0,
             packet: &transport,

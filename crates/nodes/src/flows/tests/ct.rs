@@ -253,17 +253,24 @@ fn fragments_that_come_together_have_the_state_of_their_first_one() {
 fn a_port_fills_its_own_part_only() {
     let mut rig = rig("ip,actions=ct(commit),4");
     let part = MOST_CONNECTIONS / u32::from(PORTS);
-    // Answered connections are never evicted.
+    // Established connections are never evicted.
     for n in 0..2 * part {
         let port = 1000 + u16::try_from(n).expect("few");
-        let passed = rig.way(0, udp((1, port), (2, 9))).is_some();
+        let segment = |flags, numbers| tcp((1, port), (2, 9), flags, numbers);
+        let passed = rig.way(0, segment(Flags::SYN, [100, 0])).is_some();
         assert_eq!(passed, n < part, "connection {n}");
         if passed {
-            assert!(rig.way(1, udp((2, 9), (1, port))).is_some());
+            let answer = tcp((2, 9), (1, port), Flags::SYN.with(Flags::ACK), [500, 101]);
+            assert!(rig.way(1, answer).is_some() && rig.way(0, segment(Flags::ACK, [101, 501])).is_some());
         }
     }
     assert_eq!(rig.dropped(), [("connections-full", part.into())]);
-    assert!(rig.way(2, udp((3, 7), (2, 9))).is_some(), "another port");
+    // Of exchanges, the idlest one of the same port ends for a new one.
+    for n in 0..2 * part {
+        let port = 1000 + u16::try_from(n).expect("few");
+        assert!(rig.way(2, udp((3, port), (2, 9))).is_some() && rig.way(1, udp((2, 9), (3, port))).is_some());
+    }
+    assert!(rig.way(1, udp((2, 7), (3, 9))).is_some(), "another port");
 }
 
 #[test]
