@@ -73,10 +73,27 @@ impl Flow {
     }
 }
 
+impl Flow {
+    /// Returns the packet to the port that a UDP packet from it answers, if it is an answer.
+    #[must_use]
+    pub fn question(&self) -> Option<Self> {
+        let may_answer = self.direction == Direction::Out && self.protocol == IpProtocol::UDP.0;
+        let question = Flow { direction: Direction::In, source_port: self.port, port: self.source_port, ..*self };
+        may_answer.then_some(question)
+    }
+}
+
 impl Policy {
-    /// Returns the rule that decides about a flow.
+    /// Returns the rule that decides about a flow. About an answer, that is the rule with `stateless` that
+    /// allows its question.
     #[must_use]
     pub fn explain(&self, flow: &Flow) -> RuleIndex {
+        let question = flow.question().filter(|_| self.has_stateless());
+        let allowed = question.map(|question| self.deciding(&question)).filter(|rule| self.rule(*rule).stateless);
+        allowed.unwrap_or_else(|| self.deciding(flow))
+    }
+
+    fn deciding(&self, flow: &Flow) -> RuleIndex {
         let keys: Keys = [&flow.key()].into_iter().collect();
         let mut verdicts = [RuleIndex::default(); MAX_KEYS];
         self.decide(flow.direction, &keys, &mut verdicts);

@@ -11,7 +11,7 @@ const PROTOCOLS: &str = "any, tcp, udp, sctp, icmp, icmp6, ip and ethertype";
 /// Reads a rule of `in` or `out`:
 ///
 /// ```text
-/// [allow|deny] PROTOCOL [from|to PEER[,PEER…]] [name NAME] [log]
+/// [allow|deny] PROTOCOL [from|to PEER[,PEER…]] [stateless] [name NAME] [log]
 ///
 /// PROTOCOL  any | tcp [PORTS] | udp [PORTS] | sctp [PORTS] | icmp [TYPE] | icmp6 [TYPE]
 ///           | ip NUMBER | ethertype NAME
@@ -38,6 +38,10 @@ pub fn parse_rule(direction: Direction, text: &str) -> Result<Rule, RuleError> {
     let service = parse_service(protocol, &mut words)?;
     let peers = parse_peers(direction, &service, &mut words)?;
     let mut rule = Rule { peers, action, ..Rule::allow(direction, service) };
+    rule.stateless = words.take("stateless");
+    if rule.stateless {
+        check_stateless(&rule)?;
+    }
     if words.take("name") {
         let name = words.require("a name")?;
         if !is_name(name) {
@@ -47,8 +51,22 @@ pub fn parse_rule(direction: Direction, text: &str) -> Result<Rule, RuleError> {
     }
     rule.log = words.take("log");
     let preposition = direction.preposition();
-    words.end(&format!("the order is protocol, ports, `{preposition}` with peers, `name NAME`, `log`"))?;
+    words.end(&format!("the order is protocol, ports, `{preposition}` with peers, `stateless`, `name NAME`, `log`"))?;
     Ok(rule)
+}
+
+/// Checks that the answers to packets of a rule without connections can be told from others.
+fn check_stateless(rule: &Rule) -> Result<(), RuleError> {
+    let problem = if rule.direction == Direction::Out {
+        "belongs to rules of `in`: leave it out"
+    } else if rule.action == Action::Deny {
+        "belongs to rules that allow: leave it out"
+    } else if !matches!(&rule.service, Service::Udp(ports) if !ports.is_empty()) {
+        "needs `udp` with ports: write for example `udp 53 from any stateless`"
+    } else {
+        return Ok(());
+    };
+    Err(RuleError::new("stateless", problem))
 }
 
 fn parse_service(protocol: &str, words: &mut Tokens<'_>) -> Result<Service, RuleError> {

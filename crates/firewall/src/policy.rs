@@ -67,6 +67,8 @@ pub struct PolicyRule {
     pub action: Action,
     /// Its name.
     pub name: Option<String>,
+    /// Its packets begin no connections, and the answers to them pass.
+    pub stateless: bool,
     /// Its text: that of a group's rule, or its packets in words.
     pub text: String,
     /// Whether its packets cause events.
@@ -80,10 +82,11 @@ impl PolicyRule {
         self.action == Action::Allow
     }
 
-    /// Returns whether packets of the rule begin connections. Those of the network's rules pass singly.
+    /// Returns whether packets of the rule begin connections. Those of the network's rules pass singly, and
+    /// so do those of rules with `stateless`.
     #[must_use]
     pub fn begins_connections(&self) -> bool {
-        self.allows() && self.origin != Origin::Network
+        self.allows() && self.origin != Origin::Network && !self.stateless
     }
 
     /// Returns a short name for counters and drops: the rule's name, or its group, direction and number.
@@ -160,6 +163,7 @@ pub struct Policy {
     outbound: Half,
     groups_named: Vec<String>,
     sets_named: Vec<String>,
+    has_stateless: bool,
 }
 
 /// A rule of a policy, with its packets.
@@ -185,7 +189,8 @@ impl Policy {
             names.sort_unstable();
             names.dedup();
         }
-        Ok(Self { port: port.clone(), rules, inbound, outbound, groups_named, sets_named })
+        let has_stateless = rules.iter().any(|rule| rule.stateless);
+        Ok(Self { port: port.clone(), rules, inbound, outbound, groups_named, sets_named, has_stateless })
     }
 
     /// Finds the deciding rule of each key. The crate's documentation lists the columns.
@@ -212,6 +217,13 @@ impl Policy {
     #[must_use]
     pub fn rules(&self) -> &[PolicyRule] {
         &self.rules
+    }
+
+    /// Returns whether a rule has `stateless`. Then a UDP packet from the port passes if such a rule decides
+    /// about the packet that it answers ([`Flow::question`](crate::Flow::question)).
+    #[must_use]
+    pub fn has_stateless(&self) -> bool {
+        self.has_stateless
     }
 
     /// Returns the groups of the ports.
@@ -258,6 +270,7 @@ pub(crate) fn sources(
                 direction,
                 action: rule.action,
                 name: rule.name.clone(),
+                stateless: rule.stateless,
                 text,
                 log: rule.log,
             };
@@ -285,6 +298,7 @@ fn of_network(direction: Direction, rule: NetworkRule) -> Source {
         direction,
         action,
         name: Some(name.to_owned()),
+        stateless: false,
         text: text.to_owned(),
         log: false,
     };
@@ -313,6 +327,7 @@ fn half(
         direction,
         action: Action::Deny,
         name: None,
+        stateless: false,
         text: format!("no rule of {:?} allows it", direction.as_str()),
         log: false,
     });

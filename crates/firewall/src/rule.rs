@@ -133,6 +133,8 @@ pub struct Rule {
     pub service: Service,
     /// Peers. Empty: every peer.
     pub peers: Vec<Peer>,
+    /// Its packets begin no connections. Each passes by the rule, and so does each answer.
+    pub stateless: bool,
     /// Its name.
     pub name: Option<String>,
     /// Whether its packets cause events.
@@ -143,7 +145,7 @@ impl Rule {
     /// Returns a rule that allows a service with every peer.
     #[must_use]
     pub fn allow(direction: Direction, service: Service) -> Self {
-        Self { direction, action: Action::Allow, service, peers: Vec::new(), name: None, log: false }
+        Self { direction, action: Action::Allow, service, peers: Vec::new(), stateless: false, name: None, log: false }
     }
 
     /// Returns the groups that the rule names.
@@ -168,6 +170,9 @@ impl fmt::Display for Rule {
                 0 => write!(f, " {} {peer}", self.direction.preposition())?,
                 _ => write!(f, ",{peer}")?,
             }
+        }
+        if self.stateless {
+            f.write_str(" stateless")?;
         }
         if let Some(name) = &self.name {
             write!(f, " name {name}")?;

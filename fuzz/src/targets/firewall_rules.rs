@@ -60,8 +60,14 @@ fn run(text: &str) {
     for flow in &flows {
         let decided = policy.rule(policy.explain(flow));
         assert!(shadowed.iter().all(|hidden| hidden.rule != *decided), "{decided} is hidden, and decides");
-        let each = if flow.direction == Direction::In { &each[0] } else { &each[1] };
-        let first = (1..).zip(each).find(|(_, rule)| matches(rule, flow));
+        // About an answer, the rule with `stateless` decides that allows its question.
+        let question = flow.question().filter(|_| decided.stateless);
+        if question.is_some() {
+            reached("an answer without a connection");
+        }
+        let asked = question.unwrap_or(*flow);
+        let each = if asked.direction == Direction::In { &each[0] } else { &each[1] };
+        let first = (1..).zip(each).find(|(_, rule)| matches(rule, &asked));
         match &decided.origin {
             Origin::Network => reached("a rule of the network"),
             Origin::Group(_, number) => {

@@ -109,6 +109,7 @@ pub const TARGETS: &[Target] = &[
             "a rule of the network",
             "a rule that decides",
             "a flow without a rule",
+            "an answer without a connection",
             "an unknown name"
         ]
     ),

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use straightline_firewall::{Definitions, Direction, Origin, Peer, PolicyError, PortGroups, Rule, shadowed_rules};
+use straightline_firewall::{
+    Action, Definitions, Direction, Origin, Peer, PolicyError, PortGroups, Rule, Service, shadowed_rules,
+};
 
 use super::network_of;
 use crate::diagnostic::{Findings, Span};
@@ -209,10 +211,38 @@ fn check_rules(draft: &Draft, report: &mut Findings<'_>) {
     for (port, spans) in &draft.ports {
         let Some(groups) = port.port_groups() else { continue };
         let Some(span) = spans.groups.list.as_ref().filter(|_| seen.insert(groups.clone())) else { continue };
+        for rule in stateless_beside_out(&port.groups, &definitions) {
+            let message = format!(
+                "groups of port {:?}: {:?} lets its guest send UDP from these ports to these peers, whatever `out` \
+                 says; name few peers, or allow the answers in `out`",
+                port.name,
+                rule.to_string()
+            );
+            report.warn(span, message);
+        }
         if let Err(error @ PolicyError::TooMany(_)) = groups.check(&definitions) {
             report.error(span, format!("groups of port {:?}: {error}; use fewer addresses in sets", port.name));
         }
     }
+}
+
+/// Returns the rules with `stateless` of these groups, if their `out` does not allow all UDP.
+fn stateless_beside_out<'d>(groups: &[String], definitions: &'d Definitions) -> Vec<&'d Rule> {
+    let groups = || groups.iter().filter_map(|name| definitions.group(name));
+    let first = groups().flat_map(|group| group.rules(Direction::Out)).next();
+    let allows_all = first.is_some_and(|rule| {
+        let is_any = rule.peers.is_empty() || rule.peers == [Peer::Any];
+        let has_udp = match &rule.service {
+            Service::Any => true,
+            Service::Udp(ports) => ports.is_empty(),
+            _ => false,
+        };
+        rule.action == Action::Allow && is_any && has_udp
+    });
+    if allows_all {
+        return Vec::new();
+    }
+    groups().flat_map(|group| group.rules(Direction::In)).filter(|rule| rule.stateless).collect()
 }
 
 impl Draft {

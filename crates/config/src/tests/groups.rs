@@ -245,6 +245,16 @@ fn warnings_about_groups() {
         "\"tcp 80 from 10.0.0.0/8\" in \"in\" of group \"web\" never decides: rule 1 of \"in\" in group \"web\"",
     );
     assert_eq!(warnings(&ports(&fixture, "groups = [\"public\"]\ntrusted = true")), [] as [&str; 0]);
+    let stateless = |out: &str| {
+        format!("{CHECKED}groups = [\"dns\"]\n[group.dns]\nin = [\"udp 53 from any stateless\"]\nout = [{out}]")
+    };
+    one(
+        &stateless("\"tcp 443 to any\""),
+        12,
+        "groups of port \"vm1\": \"udp 53 from any stateless\" lets its guest send UDP from these ports to these peers",
+    );
+    one(&stateless("\"deny any to 10.0.0.0/8\", \"any to any\""), 12, "whatever `out` says");
+    assert_eq!(warnings(&ports(&fixture, &stateless("\"any to any\""))), [] as [&str; 0]);
 }
 
 #[test]

@@ -382,3 +382,27 @@ fn hidden_rules_are_found() {
     );
     assert!(shadowed.iter().all(|found| found.rule.direction == Direction::In || found.rule.label() == "a:out:2"));
 }
+
+/// An answer passes by the rule of its question: its peers and ports hold, and rules before it.
+#[test]
+fn answers_of_a_rule_without_connections() {
+    let inbound = ["deny udp 53 from 10.0.0.0/8", "udp 53 from 192.0.2.0/24,10.0.0.1 stateless", "udp 123 from any"];
+    let group = Group::parse("dns", &inbound, &["tcp 443 to any"]).expect("rules");
+    let definitions = Definitions::new([group], []);
+    let port = PortGroups { groups: vec!["dns".to_owned()], ..PortGroups::default() };
+    let policy = Policy::compile(&port, &definitions, Level::detect()).expect("known groups");
+    let rule = |flow: &str| policy.rule(policy.explain(&flow.parse().expect(flow)));
+    assert!(policy.has_stateless());
+    assert!(rule("udp from 192.0.2.9 port 53").stateless && !rule("udp from 192.0.2.9 port 53").begins_connections());
+    assert!(rule("udp from 192.0.2.9 port 123").begins_connections());
+    assert_eq!(rule("udp to 192.0.2.9 port 4000 source-port 53").text, inbound[1]);
+    for denied in [
+        "udp to 192.0.2.9 port 4000 source-port 54",
+        "udp to 198.51.100.1 port 4000 source-port 53",
+        "udp to 10.0.0.1 port 4000 source-port 53",
+        "udp to 192.0.2.9 port 4000 source-port 123",
+        "tcp to 192.0.2.9 port 4000 source-port 53",
+    ] {
+        assert!(!rule(denied).allows(), "{denied}");
+    }
+}

@@ -61,6 +61,7 @@ proptest! {
         log in any::<bool>(),
         denies in any::<bool>(),
         outbound in any::<bool>(),
+        stateless in any::<bool>(),
     ) {
         let direction = if outbound { Direction::Out } else { Direction::In };
         let is_frame = matches!(service, Service::EtherType(_));
@@ -75,6 +76,8 @@ proptest! {
         rule.name = names;
         rule.log = log;
         rule.action = if denies { Action::Deny } else { Action::Allow };
+        let has_ports = matches!(&rule.service, Service::Udp(ports) if !ports.is_empty());
+        rule.stateless = stateless && !denies && !outbound && has_ports;
         let text = rule.to_string();
         prop_assert_eq!(parse_rule(direction, &text).map_err(|error| error.to_string()), Ok(rule), "{}", text);
     }
@@ -102,6 +105,8 @@ fn texts_of_rules() {
         "ethertype lldp",
         "ethertype 0x88b5 name test",
         "deny any",
+        "udp 53 from any stateless",
+        "udp 53,5353 from 10.0.0.0/8 stateless name dns log",
     ];
     for text in same {
         assert_eq!(parse_rule(Direction::In, text).expect(text).to_string(), text);
@@ -154,6 +159,11 @@ fn mistakes_name_the_word_and_the_remedy() {
     wrong("tcp 80 from any,10.0.0.0/8", &["includes all others"]);
     wrong("tcp 80 name a b", &["`b` is unknown here"]);
     wrong("tcp 80 name a/b", &["no valid name"]);
+    wrong("tcp 53 from any stateless", &["`stateless` needs `udp` with ports"]);
+    wrong("udp from any stateless", &["`stateless` needs `udp` with ports"]);
+    wrong("deny udp 53 stateless", &["`stateless` belongs to rules that allow"]);
+    let error = parse_rule(Direction::Out, "udp 53 to any stateless").expect_err("a rule of `out`").to_string();
+    assert!(error.contains("belongs to rules of `in`"), "{error}");
     wrong("tcp log 80", &["`80` is unknown here: the order is"]);
     wrong("icmp 8", &["write `type 8`"]);
     wrong("icmp ping", &["`ping` is no type", "echo-request"]);

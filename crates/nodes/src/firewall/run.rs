@@ -54,8 +54,9 @@ pub(super) struct Work {
     found: [Option<Entry>; TOGETHER],
     /// Packets that rules decide about.
     asking: Vec<usize>,
-    /// Packets whose connection the present policy has ended, and its rule.
-    ended: Vec<(usize, RuleIndex)>,
+    /// Packets that rules have decided about besides: those whose connection the present policy has ended,
+    /// and answers of rules with `stateless`.
+    decided: Vec<(usize, RuleIndex)>,
     /// Fragments that may pass: a first one with its connection, or a further one.
     fragments: Vec<(usize, Option<Entry>)>,
     columns: Box<Keys>,
@@ -90,7 +91,7 @@ impl Work {
             other_keys: Vec::with_capacity(TOGETHER),
             found: [None; TOGETHER],
             asking: Vec::with_capacity(MAX_BATCH),
-            ended: Vec::with_capacity(MAX_BATCH),
+            decided: Vec::with_capacity(MAX_BATCH),
             fragments: Vec::with_capacity(MAX_BATCH),
             columns: Box::new(Keys::new()),
             verdicts: [RuleIndex::default(); MAX_BATCH],
@@ -106,7 +107,7 @@ impl Work {
         self.keys.clear();
         self.transports.clear();
         self.fragments.clear();
-        self.ended.clear();
+        self.decided.clear();
     }
 
     /// Returns the reasons of the packets that dropped, and go back to their ring with others.
@@ -229,7 +230,7 @@ impl<'a> Run<'a> {
     /// Tells observers which rules have decided: now, or about the connections of these packets.
     #[cold]
     fn tell(&self, packets: &mut Packets<'_>) {
-        let Work { ids, facts, decisions, plain, keys, asking, ended, verdicts, .. } = &*self.work;
+        let Work { ids, facts, decisions, plain, keys, asking, decided, verdicts, .. } = &*self.work;
         let generation = self.own.generation;
         let mut tell = |at: usize, rule: u32| {
             packets.note_decision(self.port, ids[at], packet::Decision { generation, rule });
@@ -237,7 +238,7 @@ impl<'a> Run<'a> {
         asking
             .iter()
             .zip(verdicts)
-            .chain(ended.iter().map(|(at, rule)| (at, rule)))
+            .chain(decided.iter().map(|(at, rule)| (at, rule)))
             .for_each(|(at, rule)| tell(*at, rule.0));
         let known = |at: &usize| decisions[*at] == Decision::Pass && !asking.contains(at);
         let plain = plain.iter().zip(keys).map(|(at, key)| (*at, *key));
@@ -351,7 +352,10 @@ impl<'a> Run<'a> {
     /// Has a packet follow its connection.
     fn follow(&mut self, flow: &Flow, found: Option<Entry>, at: usize) -> Decision {
         let Some(entry) = found else { return Decision::Ask };
-        let Some(entry) = self.present(entry, flow, self.sender, at) else { return Decision::Drop(Reason::Denied) };
+        let entry = match self.present(entry, flow, self.sender, at) {
+            Ok(entry) => entry,
+            Err(decision) => return decision,
+        };
         match self.rules.table.advance(entry, self.sender, &flow.transport(), self.now) {
             Verdict::Pass(_) => {
                 if flow.fragment.is_some() {
@@ -368,7 +372,7 @@ impl<'a> Run<'a> {
     fn error(&mut self, about: &Flow, seq: Option<u32>, found: Option<Entry>, at: usize) -> Decision {
         let sender = other(self.sender);
         let Some(entry) = found else { return Decision::Drop(Reason::Invalid) };
-        let Some(entry) = self.present(entry, about, sender, at) else { return Decision::Drop(Reason::Denied) };
+        let Ok(entry) = self.present(entry, about, sender, at) else { return Decision::Drop(Reason::Denied) };
         match self.rules.table.related(entry, sender, seq) {
             Verdict::Pass(_) => Decision::Pass,
             _ => Decision::Drop(Reason::Invalid),

@@ -505,6 +505,43 @@ fn a_neighbour_that_floods_stops_no_connection_of_another() {
     }
 }
 
+/// Questions and answers of a rule with `stateless` pass without connections.
+#[test]
+fn a_stateless_service_has_no_connections() {
+    let mut rig = Rig::new(&["udp 53 from 192.0.2.0/24 stateless"], &["udp 123 to any"]);
+    for n in 0..3000 {
+        assert!(rig.gets(udp((PEER, 1000 + n), (OWN, 53))));
+        assert!(rig.sends(udp((OWN, 53), (PEER, 1000 + n))));
+    }
+    assert!(rig.control.connections(VM, |all| all.next().is_none()));
+    assert!(!rig.gets(udp((Ipv4Addr::new(198, 51, 100, 1), 7), (OWN, 53))));
+    assert!(!rig.sends(udp((OWN, 53), (Ipv4Addr::new(198, 51, 100, 1), 7))), "the rule's peers hold for the answer");
+    assert!(!rig.sends(udp((OWN, 54), (PEER, 7))), "and so do its ports");
+    let pieces = cut(&udp((PEER, 7), (OWN, 53)), 9, &[8]);
+    assert!(!rig.gets(pieces[0].clone()));
+    assert_eq!((rig.dropped(Reason::Denied), rig.dropped(Reason::FragmentRefused)), (3, 1));
+    // Other rules open connections.
+    assert!(rig.sends(udp((OWN, 53), (PEER, 123))));
+    assert!(rig.control.connections(VM, |all| all.next().is_none()), "it is an answer, too");
+    assert!(rig.sends(udp((OWN, 99), (PEER, 123))) && rig.gets(udp((PEER, 123), (OWN, 99))));
+}
+
+/// A connection of before goes on where the next policy allows its packets without one, and the reverse.
+#[test]
+fn a_service_becomes_stateless() {
+    let stateless = || settings(&["udp 53 from any stateless"], &[], |_| ());
+    let stateful = || settings(&["udp 53 from any"], &[], |_| ());
+    let mut rig = Rig::with(stateful());
+    assert!(rig.gets(udp((PEER, 7), (OWN, 53))) && rig.gets(udp((PEER, 8), (OWN, 53))));
+    rig.change(stateless());
+    assert!(rig.sends(udp((OWN, 53), (PEER, 7))), "the answer");
+    assert!(rig.gets(udp((PEER, 8), (OWN, 53))) && rig.sends(udp((OWN, 53), (PEER, 8))));
+    assert!(rig.control.connections(VM, |all| all.next().is_none()));
+    rig.change(stateful());
+    assert!(!rig.sends(udp((OWN, 53), (PEER, 8))));
+    assert!(rig.gets(udp((PEER, 8), (OWN, 53))) && rig.sends(udp((OWN, 53), (PEER, 8))));
+}
+
 #[test]
 fn a_frame_to_another_station_begins_no_connection() {
     let own = MacPrefix::exact(MacAddr([2, 0, 0, 0, 0, 2]));

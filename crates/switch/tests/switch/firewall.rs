@@ -16,6 +16,7 @@ use straightline_testing::{
     BROADCAST, Rig, bridge, mac, nothing_at, patch, rig, rig_by, send, take, wait_event, wait_moving, wait_until,
 };
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::tcp::Flags;
 use straightline_wire::{EtherType, MacAddr, VlanId, vlan};
 
 const PORTS: usize = 3;
@@ -36,6 +37,18 @@ fn packet(src: MacAddr, dst: MacAddr, [from, to]: [(Ipv4Addr, u16); 2]) -> Vec<u
     let tags = [None; vlan::MAX_TAGS];
     let headers = Frame { src, dst, tags, net: Net::v4(from.0, to.0), transport, payload_len: 100 };
     let mut bytes = vec![0; headers.headers_len() + 100];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    bytes
+}
+
+/// A TCP segment from the guest at one port to that at another.
+fn tcp([from, src_port]: [u16; 2], [to, dst_port]: [u16; 2], flags: Flags, [seq, ack]: [u32; 2]) -> Vec<u8> {
+    let place = |port: u16| u8::try_from(port).expect("few ports");
+    let transport = Transport::Tcp { src_port, dst_port, seq, ack, flags, window: 8192 };
+    let tags = [None; vlan::MAX_TAGS];
+    let net = Net::v4(ip(place(from)), ip(place(to)));
+    let headers = Frame { src: mac(place(from) + 1), dst: mac(place(to) + 1), tags, net, transport, payload_len: 0 };
+    let mut bytes = vec![0; headers.headers_len()];
     headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
     bytes
 }
@@ -244,6 +257,78 @@ fn lease(to: usize, ip: Ipv4Addr, seconds: u8) -> Vec<u8> {
     let mut bytes = vec![0; headers.headers_len()];
     headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
     [bytes, message].concat()
+}
+
+/// Sends frames from one port to another, each of which arrives there.
+fn passes(guests: &mut [Guest], [from, to]: [usize; 2], frames: &[Vec<u8>]) {
+    for frame in frames {
+        send(&mut guests[from], frame);
+        assert_eq!(take(&mut guests[to], 1)[0].1, *frame);
+    }
+}
+
+/// A server of DNS and HTTP behind one uplink: it answers many questions, and TCP connections begin.
+#[test]
+fn questions_close_no_server() {
+    let rig = rig_by(PORTS, &Clock::moved(), |config| {
+        config.bridges.push(bridge(PORTS));
+        config.ports[0].trusted = true;
+        config.ports[1].connections = 200;
+        with_groups(config, &[(1, &["udp 53 from any", "tcp 80 from any"], &[])]);
+    });
+    let mut guests = guests(&rig);
+    for second in 0..4 {
+        for n in 0..100 {
+            let client = [0, 1000 + 100 * second + n];
+            passes(&mut guests, [0, 1], &[udp(client, [1, 53])]);
+            passes(&mut guests, [1, 0], &[udp([1, 53], client)]);
+        }
+        let client = [0, 1000 + second];
+        passes(&mut guests, [0, 1], &[tcp(client, [1, 80], Flags::SYN, [100, 0])]);
+        passes(&mut guests, [1, 0], &[tcp([1, 80], client, Flags::SYN.with(Flags::ACK), [500, 101])]);
+        passes(&mut guests, [0, 1], &[tcp(client, [1, 80], Flags::ACK, [101, 501])]);
+        rig.clock.advance(Duration::from_secs(1));
+    }
+    assert!(!rig.port(1).drops.contains_key("connections-full"), "{:?}", rig.port(1).drops);
+}
+
+/// Two questions of one socket: the second answer comes four seconds after the first one.
+#[test]
+fn a_late_answer_passes_while_its_question_is_open() {
+    let rig = rig_by(PORTS, &Clock::moved(), |config| {
+        config.bridges.push(bridge(PORTS));
+        with_groups(config, &[(0, &[], &["udp 53 to any"])]);
+    });
+    let mut guests = guests(&rig);
+    let question = udp([0, 9], [1, 53]);
+    let answer = udp([1, 53], [0, 9]);
+    passes(&mut guests, [0, 1], &[question.clone(), question]);
+    passes(&mut guests, [1, 0], std::slice::from_ref(&answer));
+    rig.clock.advance(Duration::from_secs(4));
+    passes(&mut guests, [1, 0], std::slice::from_ref(&answer));
+    rig.clock.advance(Duration::from_secs(3));
+    send(&mut guests[1], &answer);
+    rig.wait_drops(0, "denied", 1);
+}
+
+/// Questions of a rule with `stateless` have no connections, and their answers pass.
+#[test]
+fn a_stateless_service_answers() {
+    let rig = guarded(&[(1, &["udp 53 from any stateless"], &["tcp 443 to any"])]);
+    let mut guests = guests(&rig);
+    for n in 0..100 {
+        passes(&mut guests, [0, 1], &[udp([0, 1000 + n], [1, 53])]);
+        passes(&mut guests, [1, 0], &[udp([1, 53], [0, 1000 + n])]);
+    }
+    let request = ConnectionsRequest { port: Some("p1".to_owned()), ..ConnectionsRequest::default() };
+    assert_eq!(rig.switch.source().connections(&request).expect("connections").total, 0);
+    let explain = |packet: &str| {
+        let request = ExplainRequest { port: "p1".to_owned(), packet: packet.to_owned() };
+        rig.switch.source().explain(&request).expect("a decision").decisions[0].clone()
+    };
+    let answer = explain("udp to 10.0.0.1 port 1000 source-port 53");
+    assert!(answer.allowed && answer.rule.contains("udp 53 from any stateless"), "{answer:?}");
+    assert!(!explain("udp to 10.0.0.1 port 1000 source-port 54").allowed);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn segments_that_nobody_takes() {
     // A damaged datagram that makes a connection known allows its answers, and no other packet.
     let asked = udp((ATTACKER, 8), (TARGET, 9));
     lan.passes(ATTACKER, TARGET, &damaged(asked, UDP_CHECKSUM));
-    let denied = [(53, "denied"), (10, "denied")];
+    let denied = [(5300, "denied"), (10, "denied")];
     for (port, reason) in denied {
         lan.refuses("another port", &[reason], &[udp((ATTACKER, 8), (TARGET, port))]);
     }

@@ -156,8 +156,11 @@ impl Lan {
     /// Starts a switch whose configuration is changed.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Lan {
         let rig = rig(6, |config| {
-            let guarded =
-                Group::parse("guarded", &["udp 9 from any", "tcp 80 from any"], &["udp 53 to any", "tcp 53 to any"]);
+            let guarded = Group::parse(
+                "guarded",
+                &["udp 9 from any", "tcp 80 from any"],
+                &["udp 5300 to any", "tcp 5300 to any"],
+            );
             let victims = Group::parse("victims", &["udp 2000 from any"], &["udp 2000 to any"]);
             config.groups = vec![guarded.expect("rules"), victims.expect("rules")];
             for port in [TARGET, QUIET] {
@@ -181,7 +184,7 @@ impl Lan {
         for from in 0..4 {
             let to = if from == FRIEND { ATTACKER } else { FRIEND };
             // A copy of an earlier packet may come late: the bridge floods until it has learned.
-            lan.passes(from, to, &udp((from, 1000), (to, 53)));
+            lan.passes(from, to, &udp((from, 1000), (to, 5300)));
             lan.guests.iter_mut().for_each(|guest| _ = arrived(guest));
         }
         lan
@@ -326,7 +329,7 @@ fn random_address(n: u64) -> Ipv4Addr {
 fn connections_from_random_addresses() {
     let mut lan = Lan::new();
     let inbound = lan.connects(FRIEND, TARGET, 9);
-    let outbound = lan.connects(TARGET, FRIEND, 53);
+    let outbound = lan.connects(TARGET, FRIEND, 5300);
     for (what, transport) in [
         ("SYNs", Transport::Tcp { src_port: 7, dst_port: 80, seq: 1, ack: 0, flags: Flags::SYN, window: 1 }),
         ("datagrams", Transport::Udp { src_port: 7, dst_port: 9 }),
@@ -336,7 +339,7 @@ fn connections_from_random_addresses() {
         lan.goes_on(inbound);
         lan.goes_on(outbound);
         lan.connects(FRIEND, TARGET, 9);
-        lan.connects(TARGET, FRIEND, 53);
+        lan.connects(TARGET, FRIEND, 5300);
         lan.connects(FRIEND, QUIET, 9);
     }
     lan.end();
@@ -354,8 +357,8 @@ fn a_share_that_is_filled_from_outside() {
         lan.shakes_hands(FRIEND, TARGET, 80);
     }
     lan.connects(FRIEND, TARGET, 9);
-    lan.connects(TARGET, FRIEND, 53);
-    lan.shakes_hands(TARGET, FRIEND, 53);
+    lan.connects(TARGET, FRIEND, 5300);
+    lan.shakes_hands(TARGET, FRIEND, 5300);
     lan.connects(FRIEND, QUIET, 9);
     lan.end();
 }
@@ -365,13 +368,13 @@ fn a_share_that_is_filled_from_outside() {
 fn a_share_that_is_filled_from_inside() {
     let mut lan = Lan::new();
     let quiet = lan.connects(FRIEND, QUIET, 9);
-    lan.fills(TARGET, FRIEND, 53);
+    lan.fills(TARGET, FRIEND, 5300);
     lan.tells_that_the_share_is_full();
     lan.goes_on(quiet);
     lan.connects(FRIEND, QUIET, 9);
-    lan.connects(QUIET, FRIEND, 53);
+    lan.connects(QUIET, FRIEND, 5300);
     // A quarter of each half is for exchanges, and the target's inbound half is for others.
-    lan.connects(TARGET, FRIEND, 53);
+    lan.connects(TARGET, FRIEND, 5300);
     lan.shakes_hands(FRIEND, TARGET, 80);
     lan.end();
 }
@@ -399,8 +402,8 @@ fn exchanges_behind_an_uplink() {
         }
     }
     lan.passes(TARGET, FRIEND, &tcp(open[1], open[0], Flags::ACK, [501, 101]));
-    lan.connects(TARGET, FRIEND, 53);
-    lan.shakes_hands(TARGET, FRIEND, 53);
+    lan.connects(TARGET, FRIEND, 5300);
+    lan.shakes_hands(TARGET, FRIEND, 5300);
     lan.end();
 }
 
@@ -413,7 +416,7 @@ fn forged_icmp_errors() {
     lan.passes(FRIEND, TARGET, &tcp(client, server, Flags::SYN, [100, 0]));
     lan.passes(TARGET, FRIEND, &tcp(server, client, Flags::SYN.with(Flags::ACK), [500, 101]));
     lan.passes(FRIEND, TARGET, &tcp(client, server, Flags::ACK, [101, 501]));
-    let asked = lan.connects(TARGET, FRIEND, 53);
+    let asked = lan.connects(TARGET, FRIEND, 5300);
     let error = |kind: [u8; 2], about: &[u8]| {
         let message = [&kind[..], &[0; 6], &about[14..42]].concat();
         with_payload(udp((ATTACKER, 0), (TARGET, 0)), 1, &message)

@@ -53,6 +53,6 @@ impl Run<'_> {
         let Some(connection) = self.rules.table.connection_of(entry, self.now) else { return false };
         let is_question = entry.direction().opener() == self.sender;
         let flow = flow.of_connection(&connection.key, self.sender, is_question);
-        self.present(entry, &flow, self.sender, at).is_some()
+        self.present(entry, &flow, self.sender, at).is_ok()
     }
 }

@@ -14,10 +14,10 @@ use crate::firewall::facts::{Facts, Flow};
 impl Run<'_> {
     /// Returns the connection of a packet that `sender` has sent, if the present policy allows it. If
     /// another one has, the policy decides as if the first packet came now. A connection that it denies
-    /// ends.
-    pub(super) fn present(&mut self, entry: Entry, flow: &Flow, sender: Side, at: usize) -> Option<Entry> {
+    /// ends. So does one whose packets pass without a connection now: rules decide about each.
+    pub(super) fn present(&mut self, entry: Entry, flow: &Flow, sender: Side, at: usize) -> Result<Entry, Decision> {
         if !entry.is_stale(self.own.generation) {
-            return Some(entry);
+            return Ok(entry);
         }
         let table = &self.rules.table;
         let opener = entry.direction().opener();
@@ -28,16 +28,51 @@ impl Run<'_> {
         self.own.policy.decide(direction, &[&key].into_iter().collect(), &mut verdicts);
         let rule = verdicts[0];
         self.own.notes.count(rule);
+        let denied = Err(Decision::Drop(Reason::Denied));
         if self.own.policy.rule(rule).begins_connections() {
-            return table.renew(entry, self.own.generation, rule.0);
+            return table.renew(entry, self.own.generation, rule.0).map_or(denied, Ok);
         }
         table.end(entry);
-        self.work.ended.push((at, rule));
-        None
+        if self.own.policy.rule(rule).stateless {
+            return Err(Decision::Ask);
+        }
+        self.work.decided.push((at, rule));
+        denied
+    }
+
+    /// Lets answers pass whose questions need no connection: a rule with `stateless` allows the reversed
+    /// packet to the port.
+    fn pass_answers(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+        let Work { facts, decisions, asking, columns, verdicts, decided, .. } = &mut *self.work;
+        asking.clear();
+        columns.clear();
+        for (at, &id) in batch.ids().iter().enumerate() {
+            if decisions[at] != Decision::Ask {
+                continue;
+            }
+            let Facts::Packet(flow) = facts[at].get_or_insert_with(|| Facts::of(packets, id)) else { continue };
+            let Some(question) = flow.in_words(Direction::Out).question() else { continue };
+            asking.push(at);
+            columns.push(&question.key());
+        }
+        if asking.is_empty() {
+            return;
+        }
+        self.own.policy.decide(Direction::In, columns, verdicts);
+        for (&at, &rule) in asking.iter().zip(&*verdicts) {
+            if self.own.policy.rule(rule).stateless {
+                self.own.notes.count(rule);
+                decisions[at] = singly(facts[at]);
+                decided.push((at, rule));
+            }
+        }
     }
 
     /// Asks the rules about all other packets, in their order.
     pub(super) fn ask(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+        if self.direction == Direction::Out && self.own.policy.has_stateless() {
+            self.pass_answers(packets, batch);
+        }
         let Work { facts, decisions, asking, columns, verdicts, fragments, .. } = &mut *self.work;
         asking.clear();
         columns.clear();
@@ -102,6 +137,7 @@ impl Run<'_> {
                 }
                 Err(reason) => Decision::Drop(reason),
             },
+            _ if policy_rule.stateless => singly(Some(facts)),
             _ => Decision::Pass,
         }
     }
@@ -155,6 +191,14 @@ impl Run<'_> {
         *recent = mark;
         let packet = flow.map(|flow| flow.in_words(self.direction));
         self.own.notes.note(Denial { rule, packet, direction: self.direction });
+    }
+}
+
+/// Returns the decision on a packet that passes without a connection. Its fragments could not follow it.
+fn singly(facts: Option<Facts>) -> Decision {
+    match facts {
+        Some(Facts::Packet(flow)) if flow.fragment.is_some() => Decision::Drop(Reason::FragmentRefused),
+        _ => Decision::Pass,
     }
 }
 
