@@ -554,6 +554,24 @@ fn a_frame_to_another_station_begins_no_connection() {
     assert_eq!(rig.control.counts(VM).expect("a share").inbound, 1);
 }
 
+/// A segment to a group address begins a connection, or belongs to one.
+#[test]
+fn a_segment_to_a_group_is_one_of_a_connection() {
+    let mut rig = Rig::new(&["tcp 80 from any"], &[]);
+    let segment = |flags, numbers| tcp((PEER, 4000), (OWN, 80), flags, numbers, b"");
+    let to_group = |mut frame: Vec<u8>| {
+        frame[0] |= 1;
+        frame
+    };
+    for flags in [Flags::ACK, Flags::FIN.with(Flags::ACK), Flags::RST, Flags::SYN.with(Flags::ACK)] {
+        assert!(!rig.gets(to_group(segment(flags, [101, 501]))), "{flags:?}");
+    }
+    assert_eq!(rig.dropped(Reason::Invalid), 4);
+    assert!(rig.gets(to_group(segment(Flags::SYN, [100, 0]))));
+    assert!(rig.gets(segment(Flags::SYN, [100, 0])));
+    assert!(rig.gets(to_group(segment(Flags::ACK, [101, 501]))), "its connection is known");
+}
+
 #[test]
 fn what_could_change_behind_the_firewall_drops() {
     let mut rig = Rig::new(&["any from any"], &["any to any"]);

@@ -137,9 +137,19 @@ impl Run<'_> {
                 }
                 Err(reason) => Decision::Drop(reason),
             },
+            // To a group address, as Linux: a segment of no connection must begin one.
+            Facts::Single(flow) if flow.tcp.is_some() && !self.is_known_or_begins(&flow) => {
+                Decision::Drop(Reason::Invalid)
+            }
             _ if policy_rule.stateless => singly(Some(facts)),
             _ => Decision::Pass,
         }
+    }
+
+    fn is_known_or_begins(&self, flow: &Flow) -> bool {
+        let table = &self.rules.table;
+        let key = flow.key(self.port.0, self.sender);
+        table.find_one(&key, self.now).is_some() || table.begins(&key, &flow.transport(), self.rules.picks_up(self.now))
     }
 
     /// Opens a connection that a rule allows.
