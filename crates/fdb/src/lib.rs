@@ -40,5 +40,5 @@ pub use journal::{FdbChange, FdbChangeKind};
 pub use owned::{Newer, OwnedCommand, OwnedConflict, OwnedPlan, OwnedRow, OwnedTable, OwnerId, Owners};
 pub use port::FdbPort;
 pub use shares::{Reservation, Share, Shares, WhenFull};
-pub use table::{Fdb, FdbEntry, FdbMove, FdbSpace, LearnOutcome, OwnOutcome};
+pub use table::{Fdb, FdbEntry, FdbFreeze, FdbMove, FdbSpace, LearnOutcome, OwnOutcome, PlaceRank, PlaceRanks};
 pub use word::Station;

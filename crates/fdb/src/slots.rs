@@ -24,6 +24,9 @@ struct Slot {
     word: AtomicU64,
     /// Time at which the station was last seen.
     seen: AtomicU32,
+    /// The mark of a frozen station (`table/freeze.rs`); 0 if it is not frozen. It takes no memory of
+    /// its own: a slot would have these bytes in any case.
+    frozen: AtomicU32,
 }
 
 /// A station in the table, as it was when it was found.
@@ -44,6 +47,22 @@ impl Found<'_> {
     pub(crate) fn set_seen(&self, seen: u32) {
         self.slot.seen.store(seen, Ordering::Relaxed);
     }
+
+    /// Returns the mark of a frozen station; 0 if it is not frozen.
+    #[inline]
+    pub(crate) fn frozen(&self) -> u32 {
+        self.slot.frozen.load(Ordering::Relaxed)
+    }
+
+    /// Sets the mark of a frozen station. The caller holds the lock.
+    pub(crate) fn set_frozen(&self, mark: u32) {
+        self.slot.frozen.store(mark, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the station's slot.
+    pub(crate) fn slot(&self) -> usize {
+        self.at
+    }
 }
 
 /// Number of stations from which on their lines exceed a core's own cache, together with all else that a
@@ -62,7 +81,7 @@ impl Slots {
     /// Creates a table for this number of stations, at ports with indices below `ports`.
     pub(crate) fn new(stations: usize, ports: usize, secret: &impl BuildHasher) -> Self {
         let layout = Layout::new(stations.saturating_mul(5) / 2, ports, secret);
-        let free = |_| Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
+        let free = |_| Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0), frozen: AtomicU32::new(0) };
         Slots { slots: (0..layout.slots()).map(free).collect(), layout, taken: AtomicU32::new(0) }
     }
 
@@ -111,6 +130,7 @@ impl Slots {
             let slot = &self.slots[at];
             if slot.word.load(Ordering::Relaxed) == 0 {
                 slot.seen.store(seen, Ordering::Relaxed);
+                slot.frozen.store(0, Ordering::Relaxed);
                 slot.word.store(self.layout.word(identity, port), Ordering::Relaxed);
                 self.taken.fetch_add(1, Ordering::Relaxed);
                 return true;
@@ -127,8 +147,9 @@ impl Slots {
     }
 
     /// Removes a station, and closes the gap that this leaves in a row of stations (Knuth, volume 3,
-    /// 6.4, algorithm R). The caller holds the lock.
-    pub(crate) fn remove(&self, station: Found<'_>) {
+    /// 6.4, algorithm R). The caller holds the lock. Calls `shifted` with the old and the new slot of each
+    /// station that fills a gap, in their order. Returns the slot that is free now.
+    pub(crate) fn remove(&self, station: Found<'_>, mut shifted: impl FnMut(usize, usize)) -> usize {
         let mut gap = station.at;
         let mut at = gap;
         loop {
@@ -142,13 +163,17 @@ impl Slots {
             let from_gap = self.layout.between(gap, at);
             if from_home >= from_gap {
                 let seen = self.slots[at].seen.load(Ordering::Relaxed);
+                let frozen = self.slots[at].frozen.load(Ordering::Relaxed);
                 self.slots[gap].seen.store(seen, Ordering::Relaxed);
+                self.slots[gap].frozen.store(frozen, Ordering::Relaxed);
                 self.slots[gap].word.store(self.layout.nearer(word, from_gap), Ordering::Relaxed);
+                shifted(at, gap);
                 gap = at;
             }
         }
         self.slots[gap].word.store(0, Ordering::Relaxed);
         self.taken.fetch_sub(1, Ordering::Relaxed);
+        gap
     }
 
     /// Returns the number of slots.

@@ -51,7 +51,7 @@ fn a_reader_takes_no_station_for_another() {
             let row = row.clone();
             move || {
                 let first = table.find(row[0]).expect("it is there");
-                table.remove(first);
+                table.remove(first, |_, _| ());
                 assert!(table.insert(row[3], 3, 0));
             }
         });

@@ -19,9 +19,10 @@
 //! for the lock, for a few dozen nanoseconds each time.
 
 mod changes;
+mod freeze;
 mod owners;
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
 use straightline_packet::{IgnorePoison, PortIndex};
@@ -33,6 +34,8 @@ use crate::shares::{Reservation, Share, Shares, WhenFull};
 use crate::slots::{Found, Slots};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::word::Station;
+use freeze::Freezes;
+pub use freeze::{FdbFreeze, PlaceRank, PlaceRanks};
 pub use owners::OwnOutcome;
 
 /// Number of slots that [`Fdb::sweep`] looks at.
@@ -98,6 +101,9 @@ pub enum LearnOutcome<P = PortIndex> {
     /// The address is at another port, and stays there: as many addresses have moved to this one in this
     /// second as may ([`Fdb::with_move_limits`]).
     Held,
+    /// The address has moved too often, and stays at another port for some seconds. Its frames from this
+    /// one are to be dropped ([`Fdb::with_freezes`]).
+    Frozen,
     /// The port has filled its share of the table (see [`Share`]). The address is known
     /// at no port.
     Full,
@@ -135,6 +141,12 @@ pub struct Fdb<P = PortIndex> {
     changes: AtomicU64,
     /// The last claim, as a number of it, so that a row of frames takes the lock once a second.
     claimed: AtomicU64,
+    /// The ranks of ports. `None`: no station is frozen.
+    ranks: Option<Arc<dyn PlaceRanks<P>>>,
+    /// The number of freezes so far.
+    frozen: AtomicU64,
+    /// The last frame of a fixed station from elsewhere, as a number of it.
+    contested: AtomicU64,
     writer: Mutex<Writer<P>>,
 }
 
@@ -149,6 +161,7 @@ struct Writer<P> {
     move_limits: Vec<PortLimit>,
     /// The limits of claims, by the port's index.
     claim_limits: Vec<PortLimit>,
+    freezes: Freezes<P>,
     journal: Journal,
 }
 
@@ -210,11 +223,15 @@ impl<P: FdbPort> Fdb<P> {
             is_followed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             claimed: AtomicU64::new(u64::MAX),
+            ranks: None,
+            frozen: AtomicU64::new(0),
+            contested: AtomicU64::new(u64::MAX),
             writer: Mutex::new(Writer {
                 sweep_at: 0,
                 moves: [None; MOST_MOVES],
                 move_limits: Vec::new(),
                 claim_limits: vec![changes::CLAIM_LIMIT; port_count],
+                freezes: Freezes::none(),
                 journal: Journal::default(),
             }),
         }
@@ -293,6 +310,7 @@ impl<P: FdbPort> Fdb<P> {
         self.moves.store(before.moves.load(Ordering::Relaxed), Ordering::Relaxed);
         let moves = before.lock().moves;
         self.lock().moves = moves;
+        self.take_over_freezes(before);
     }
 
     /// Returns the number of times that an address moved from one port to another.
@@ -368,7 +386,10 @@ impl<P: FdbPort> Fdb<P> {
                 if seen == OWNED && self.is_followed.load(Ordering::Relaxed) {
                     self.claim(station, port, now);
                 }
-                return LearnOutcome::Fixed;
+                return self.contest((station, found), port, now);
+            }
+            if !is_here && self.is_refused(found, port, now) {
+                return LearnOutcome::Frozen;
             }
         }
         self.update(station, port, now)
@@ -386,12 +407,22 @@ impl<P: FdbPort> Fdb<P> {
         if seen >= OWNED {
             return if before == port { LearnOutcome::Known } else { LearnOutcome::Fixed };
         }
-        // A station that has aged is as good as new.
-        if before != port && self.is_known(station, now) {
+        if before == port {
+            self.thaw(&mut writer, station, now);
+        } else if !self.is_known(station, now) {
+            // A station that has aged is as good as new.
+            Self::forget_moves(&mut writer, station);
+        } else {
+            if self.renews(&mut writer, station, port, now) {
+                return LearnOutcome::Frozen;
+            }
             let limit = writer.move_limits.get_mut(usize::from(port.index()));
             if limit.is_some_and(|limit| !limit.take(now)) {
                 self.held.fetch_add(1, Ordering::Relaxed);
                 return LearnOutcome::Held;
+            }
+            if self.freezes_at(&mut writer, (key, station), port, now).is_some_and(|place| place != port) {
+                return LearnOutcome::Frozen;
             }
         }
         if seen < now {
@@ -403,7 +434,7 @@ impl<P: FdbPort> Fdb<P> {
         self.shares.release(before.index().into());
         if self.shares.reserve(port.index().into()) != Reservation::Granted {
             // The station has left its old port, so the old entry must go.
-            self.stations.remove(station);
+            writer.freezes.remove(&self.stations, station);
             self.note(&mut writer, key, before.index(), FdbChangeKind::Forgotten);
             return LearnOutcome::Full;
         }
@@ -451,7 +482,7 @@ impl<P: FdbPort> Fdb<P> {
             self.shares.release(port.into());
             self.note(writer, self.stations.key(station), port, FdbChangeKind::Forgotten);
         }
-        self.stations.remove(station);
+        writer.freezes.remove(&self.stations, station);
     }
 
     /// Sweeps the next eight slots: forgets the addresses that have aged.

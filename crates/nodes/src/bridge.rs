@@ -14,7 +14,6 @@ mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use form::TagForm;
@@ -31,8 +30,6 @@ use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, PacketVlan, Packets, PortIndex, Reason, StripError};
 use straightline_wire::{EtherType, VlanId};
 pub use table::{BridgeRules, BridgeTable};
-
-use crate::SourceCheck;
 
 /// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridges.
 const LINK_LOCAL: u64 = 0x0180_c200_0000;
@@ -52,7 +49,7 @@ pub struct Bridge {
     /// `None`: no port has rules.
     rules: Option<Arc<Rules>>,
     /// `None`: loops are not looked for.
-    guard: Option<Arc<LoopGuard>>,
+    loops: Option<Arc<Loops>>,
     fdb: Arc<Fdb>,
     /// Number of workers that share the table. Each has a bridge of its own.
     workers: u32,
@@ -66,19 +63,31 @@ pub struct Bridge {
 
 const NONE: usize = usize::MAX;
 
-/// The loop protection of a bridge, with the source checks that say who owns an address.
-#[derive(Debug)]
-struct LoopGuard {
-    loops: Loops,
-    checks: HashMap<PortIndex, SourceCheck>,
-}
-
 /// The decision on a frame.
 #[derive(Clone, Copy)]
 enum Decision {
     Edge(usize),
     Flood(Crowd),
     Drop(Reason),
+}
+
+/// The limits of a flood while a station is frozen.
+struct LoopLimits<'b> {
+    loops: &'b Loops,
+    /// The uplinks from which frames of the packet's source came back.
+    echoes: u16,
+    now: u32,
+}
+
+impl LoopLimits<'_> {
+    fn is_paused(&self, port: PortIndex) -> bool {
+        self.loops.is_paused(port, self.now)
+    }
+
+    /// Returns whether the flood does not leave by a port.
+    fn keep_from(&self, port: PortIndex) -> bool {
+        self.is_paused(port) || self.echoes & self.loops.uplink_bit(port) != 0
+    }
 }
 
 impl Bridge {
@@ -88,14 +97,14 @@ impl Bridge {
     }
 
     /// Creates a bridge that shares its rules and its loop protection with those of other workers.
-    fn with(ports: &[BridgePort], rules: Option<Arc<Rules>>, guard: Option<Arc<LoopGuard>>, fdb: Arc<Fdb>) -> Self {
+    fn with(ports: &[BridgePort], rules: Option<Arc<Rules>>, loops: Option<Arc<Loops>>, fdb: Arc<Fdb>) -> Self {
         let ports: Vec<_> = ports.iter().map(|port| port.index).collect();
         let size = ports.iter().map(|p| p.index() + 1).max().unwrap_or(0);
         let mut edges = vec![NONE; size];
         for (edge, port) in ports.iter().enumerate() {
             edges[port.index()] = edge;
         }
-        Bridge { ports, edges, rules, guard, fdb, workers: 1, batches: 0, snooper: None, is_entered: false }
+        Bridge { ports, edges, rules, loops, fdb, workers: 1, batches: 0, snooper: None, is_entered: false }
     }
 
     /// Sets the number of workers that share the table. They sweep it in turns, because only one
@@ -127,7 +136,9 @@ impl Bridge {
         if is_no_station(from) {
             return Decision::Drop(Reason::BadSource);
         }
-        self.learn(Station::of_number(VlanId::DEFAULT, from), port, now);
+        if self.learn(Station::of_number(VlanId::DEFAULT, from), port, now) == LearnOutcome::Frozen {
+            return Decision::Drop(Reason::Loop);
+        }
         self.forward(VlanId::DEFAULT, to, Reserved::ALL, port, now)
     }
 
@@ -145,11 +156,15 @@ impl Bridge {
         if is_no_station(from) {
             return Decision::Drop(Reason::BadSource);
         }
+        let station = Station::of_number(vlan, from);
         if lane.learns {
-            let learned = self.learn(Station::of_number(vlan, from), port, now);
-            if learned == LearnOutcome::Full && lane.drops_unlearned {
-                return Decision::Drop(Reason::MacLimit);
+            match self.learn(station, port, now) {
+                LearnOutcome::Full if lane.drops_unlearned => return Decision::Drop(Reason::MacLimit),
+                LearnOutcome::Frozen => return Decision::Drop(Reason::Loop),
+                _ => {}
             }
+        } else if self.freezes(now).is_some() && self.fdb.refuses(station, port, now) {
+            return Decision::Drop(Reason::Loop);
         }
         match self.forward(vlan, to, lane.reserved, port, now) {
             Decision::Edge(edge) if lane.isolated && rules.lane(self.ports[edge]).is_some_and(|to| to.isolated) => {
@@ -163,16 +178,27 @@ impl Bridge {
     #[inline]
     fn learn(&self, station: Station, port: PortIndex, now: u32) -> LearnOutcome {
         let learned = self.fdb.learn(station, port, now);
-        if let (LearnOutcome::Moved { from }, Some(guard)) = (learned, &self.guard) {
-            guard.loops.moved(station, (from, port), now, &guard.checks);
+        if let (LearnOutcome::Frozen, Some(loops)) = (learned, &self.loops) {
+            loops.refused(port, now);
         }
         learned
     }
 
-    /// Returns the loops if floods of some port pause.
+    /// Returns the loops if some station is frozen, or floods of some port pause.
     #[inline]
-    fn paused(&self, now: u32) -> Option<&Loops> {
-        self.guard.as_ref().map(|guard| &guard.loops).filter(|loops| loops.any_paused(now))
+    fn freezes(&self, now: u32) -> Option<&Loops> {
+        self.loops.as_deref().filter(|loops| loops.any(now))
+    }
+
+    /// Returns the limits of a flood that loops demand; `None` while there are none.
+    #[inline]
+    fn loop_limits(&self, packets: &Packets<'_>, id: PacketId) -> Option<LoopLimits<'_>> {
+        let now = packets.now();
+        let loops = self.freezes(now)?;
+        let vlan = packets.vlan(id).map_or(VlanId::DEFAULT, |vlan| vlan.id);
+        let [_, from] = packets.head(id).first_chunk().map(numbers)?;
+        let echoes = self.fdb.echoes(Station::of_number(vlan, from), now);
+        Some(LoopLimits { loops, echoes, now })
     }
 
     /// Returns where a frame goes.
@@ -224,10 +250,8 @@ impl Bridge {
         to: Option<&EdgeSet>,
         next: &mut Next<'_>,
     ) {
-        let now = packets.now();
-        let paused = self.paused(now);
-        let is_paused = |port| paused.is_some_and(|loops| loops.is_paused(port, now));
-        if is_paused(from) {
+        let limits = self.loop_limits(packets, id);
+        if limits.as_ref().is_some_and(|limits| limits.is_paused(from)) {
             return packets.discard(id, Reason::Loop);
         }
         let mut unsent = Reason::NoReceiver;
@@ -235,7 +259,7 @@ impl Bridge {
         for (edge, &port) in self.ports.iter().enumerate().filter(|(_, port)| **port != from) {
             if to.is_some_and(|to| !to.contains(edge)) {
                 unsent = Reason::NotJoined;
-            } else if is_paused(port) {
+            } else if limits.as_ref().is_some_and(|limits| limits.keep_from(port)) {
                 unsent = Reason::Loop;
             } else {
                 next.push(edge, id);
@@ -261,9 +285,8 @@ impl Bridge {
         let from = packets.port(id);
         let Some(lane) = rules.lane(from) else { return packets.discard(id, Reason::NotConnected) };
         let now = packets.now();
-        let paused = self.paused(now);
-        let is_paused = |port| paused.is_some_and(|loops| loops.is_paused(port, now));
-        if is_paused(from) {
+        let limits = self.loop_limits(packets, id);
+        if limits.as_ref().is_some_and(|limits| limits.is_paused(from)) {
             return packets.discard(id, Reason::Loop);
         }
         if !rules.may_flood(from, crowd, now) {
@@ -285,7 +308,7 @@ impl Bridge {
                 unsent = Reason::NotJoined;
                 continue;
             }
-            if is_paused(receiver.port) {
+            if limits.as_ref().is_some_and(|limits| limits.keep_from(receiver.port)) {
                 unsent = Reason::Loop;
                 continue;
             }

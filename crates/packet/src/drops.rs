@@ -79,7 +79,7 @@ reasons! {
     /// The port sends or gets more than its `rate-in` or `rate-out` lets pass, and it has no ring in which
     /// packets could wait.
     Rate = "rate", "Nothing needs to be done, unless the limit is too low: raise it, or its `burst`, for the port.";
-    /// Floods of the port pause, because a station appeared there again and again.
+    /// The source address has moved too often and stays at another port, or floods pause for such an address.
     Loop = "loop", "Look for a second way between both networks, or for a guest that claims the address of another.";
     /// No other port has joined the packet's multicast group, as far as the bridge's snooping knows.
     NotJoined = "not-joined",

@@ -191,7 +191,13 @@ impl Scene {
         let roles = row.roles.into_iter().chain(of_others);
         let members_of_bridge = indexes.into_iter().zip(roles);
         let rules: Vec<_> = members_of_bridge
-            .map(|(index, role)| BridgePort { index, rules: role.rules(), move_limit: None, has_groups: false })
+            .map(|(index, role)| BridgePort {
+                index,
+                rules: role.rules(),
+                move_limit: None,
+                has_groups: false,
+                leads_on: false,
+            })
             .collect();
         let mut forms: Vec<(TagForm, Vec<_>)> = Vec::new();
         for (&edge, port) in edges.iter().zip(&rules) {

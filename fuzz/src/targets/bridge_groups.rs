@@ -49,7 +49,7 @@ fn ports() -> Vec<BridgePort> {
     let all = [access(first), access(first), access(second), access(second), PortVlans { role: trunk, priority: 0 }];
     let port = |(index, vlans)| {
         let rules = PortRules { vlans: Some(vlans), ..PortRules::default() };
-        BridgePort { index: PortIndex(index), rules, move_limit: None, has_groups: false }
+        BridgePort { index: PortIndex(index), rules, move_limit: None, has_groups: false, leads_on: false }
     };
     (0..).zip(all).map(port).collect()
 }

@@ -105,16 +105,17 @@ pub enum EventKind {
         /// The error; it may have several lines.
         error: String,
     },
-    /// A station appeared at another port of a bridge again and again, as in a loop. So floods from and
-    /// to that port pause.
+    /// A station appeared at another port of a bridge again and again, as in a loop. So it stays at its
+    /// port for some seconds, and its frames from others drop. Floods of the other port pause, unless it
+    /// leads to other networks.
     Loop {
         /// The bridge.
         bridge: String,
         /// The station's address.
         mac: String,
-        /// The port where the station was before.
+        /// The port where the station stays.
         from: String,
-        /// The port whose floods pause.
+        /// The other port.
         to: String,
     },
     /// A worker did not finish a turn in time.

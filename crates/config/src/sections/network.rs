@@ -82,8 +82,8 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
         "loop-protection",
         Value::Boolean,
         Absent::Value("true"),
-        "`true`: if an address moves between ports again and again, floods from and to the port that it moves to pause \
-         for 10 s. An event names both ports.",
+        "`true`: an address that moves between ports again and again (more than 10 times in 10 s) stays at one port, and \
+         its frames from others drop. An event names both ports.",
         "false",
     ),
     Key::new(

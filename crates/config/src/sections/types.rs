@@ -566,7 +566,7 @@ pub struct BridgeConfig {
     pub limit: u32,
     /// The maximum number of addresses that clients of the API may add.
     pub api_stations: u32,
-    /// Floods of a port pause if an address moves there again and again.
+    /// An address that moves again and again stays at one port.
     pub loop_protection: bool,
     /// Static entries: addresses that are known from the start and never forgotten.
     pub statics: Vec<StaticEntry>,

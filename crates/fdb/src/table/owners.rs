@@ -34,7 +34,10 @@ impl<P: FdbPort> Fdb<P> {
             return OwnOutcome::Fixed;
         }
         if seen == Some(OWNED) {
-            found.into_iter().for_each(|station| self.stations.set_port(station, port.index()));
+            if let Some(station) = found {
+                Self::forget_moves(&mut writer, station);
+                self.stations.set_port(station, port.index());
+            }
             return OwnOutcome::Owned;
         }
         if self.owned.load(Ordering::Relaxed) >= self.most_owned {
@@ -45,6 +48,7 @@ impl<P: FdbPort> Fdb<P> {
                 let before = self.stations.port(station);
                 self.shares.release(before.into());
                 self.note(&mut writer, key, before, FdbChangeKind::Forgotten);
+                Self::forget_moves(&mut writer, station);
                 station.set_seen(OWNED);
                 self.stations.set_port(station, port.index());
             }

@@ -1,138 +1,130 @@
 //! Loop protection: a station that moves again and again is a loop, or somebody who claims its
 //! address.
 //!
-//! In a loop, a flooded frame comes back by another port, and its source moves there. So floods from
-//! and to the port that the station moved *to* pause for a while. The port where the station was
-//! before is not paused. Nor is a port whose source check allows the address: it owns the station.
-//! So nobody pauses the port of a station by claiming its address.
+//! The table freezes such a station at the port that has most right to it ([`Places`] has the ranks),
+//! and refuses its frames from other ports. That ends a loop between two uplinks. It has the say over one
+//! station, so it is no weapon against the others.
+//!
+//! A loop behind an ordinary port has many stations. So floods of that port pause, too, while frames
+//! of a frozen station come from it. Such a port is in one VLAN, so no other VLAN loses anything. A port
+//! that leads to other networks never pauses: whoever claims the address of one station there would
+//! take the way of all others.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use straightline_fdb::Station;
-use straightline_packet::{IgnorePoison, PortIndex};
+use straightline_fdb::{PlaceRank, PlaceRanks, Station};
+use straightline_packet::PortIndex;
 
+use super::member::BridgePort;
 use crate::SourceCheck;
-
-/// The moves of a station in [`WINDOW`] seconds that are a loop. Machines that migrate and routers
-/// that take turns move seldom.
-pub(super) const MOST_MOVES: u32 = 10;
-const WINDOW: u32 = 10;
 
 /// Seconds for which floods pause.
 pub(super) const PAUSE: u32 = 10;
 
-/// The number of stations whose moves are counted at the same time.
-const WATCHED: usize = 16;
+/// Number of uplinks that have a bit.
+const MOST_BITS: u32 = u16::BITS;
 
-/// The number of loops that are kept until they are asked for.
-const KEPT: usize = 16;
+/// The ports of a bridge as places of stations.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// Bits of the uplinks by the port's index; `None` for ordinary ports. Uplinks beyond 16 have no bit:
+    /// a bit that two of them share would let one be blamed for the other.
+    uplinks: Box<[Option<u16>]>,
+    checks: HashMap<PortIndex, SourceCheck>,
+}
+
+impl Places {
+    pub(super) fn new(ports: &[BridgePort], checks: HashMap<PortIndex, SourceCheck>) -> Self {
+        let count = ports.iter().map(|port| port.index.index() + 1).max().unwrap_or(0);
+        let mut uplinks = vec![None; count];
+        for (port, nth) in ports.iter().filter(|port| port.is_uplink()).zip(0..) {
+            uplinks[port.index.index()] = Some(if nth < MOST_BITS { 1 << nth } else { 0 });
+        }
+        Places { uplinks: uplinks.into(), checks }
+    }
+
+    fn uplink(&self, port: PortIndex) -> Option<u16> {
+        self.uplinks.get(port.index()).copied().flatten()
+    }
+
+    /// Returns whether a station may be behind a port, by its source check.
+    pub(super) fn allows(&self, station: Station, port: PortIndex) -> bool {
+        self.checks.get(&port).is_none_or(|check| check.allows(station.mac()))
+    }
+}
+
+impl PlaceRanks<PortIndex> for Places {
+    fn rank(&self, station: Station, port: PortIndex) -> PlaceRank {
+        if self.checks.contains_key(&port) && self.allows(station, port) {
+            PlaceRank::Checked
+        } else if self.uplink(port).is_some() {
+            PlaceRank::Uplink
+        } else {
+            PlaceRank::Ordinary
+        }
+    }
+
+    fn uplink_bit(&self, port: PortIndex) -> u16 {
+        self.uplink(port).unwrap_or(0)
+    }
+}
 
 /// The loop protection of a bridge. All workers share it.
 #[derive(Debug)]
 pub(super) struct Loops {
+    places: Arc<Places>,
     /// The second up to which floods of each port pause, by the port's index; 0 for never.
     paused: Box<[AtomicU32]>,
-    /// The latest of these seconds.
+    /// The latest second for which a pause or a freeze may last.
     latest: AtomicU32,
-    /// The number of pauses so far.
-    count: AtomicU64,
-    moving: Mutex<Moving>,
-}
-
-#[derive(Debug, Default)]
-struct Moving {
-    stations: [Option<Mover>; WATCHED],
-    /// The entry that the next station takes.
-    next: usize,
-    found: Vec<Loop>,
-}
-
-/// A station that has moved.
-#[derive(Clone, Copy, Debug)]
-struct Mover {
-    station: Station,
-    /// Where it was before.
-    home: PortIndex,
-    since: u32,
-    moves: u32,
-}
-
-/// A loop that was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Loop {
-    pub(super) station: Station,
-    /// Where the station was before it began to move.
-    pub(super) home: PortIndex,
-    /// The port whose floods pause.
-    pub(super) paused: PortIndex,
 }
 
 impl Loops {
-    pub(super) fn new(ports: usize) -> Self {
-        Loops {
-            paused: (0..ports).map(|_| AtomicU32::new(0)).collect(),
-            latest: AtomicU32::new(0),
-            count: AtomicU64::new(0),
-            moving: Mutex::default(),
-        }
+    pub(super) fn new(places: Arc<Places>) -> Self {
+        let paused = places.uplinks.iter().map(|_| AtomicU32::new(0)).collect();
+        Loops { places, paused, latest: AtomicU32::new(0) }
     }
 
-    /// Takes over the pauses of these ports, and the loops that nobody has asked for. No worker may use
-    /// either bridge during the call.
+    /// Takes over the pauses of these ports. No worker may use either bridge during the call.
     pub(super) fn take_over(&self, before: &Self, ports: impl Iterator<Item = PortIndex>) {
-        for port in ports {
+        for port in ports.filter(|port| !self.is_uplink(*port)) {
             if let (Some(paused), Some(before)) = (self.paused.get(port.index()), before.paused.get(port.index())) {
-                let end = before.load(Ordering::Relaxed);
-                paused.store(end, Ordering::Relaxed);
-                self.latest.fetch_max(end, Ordering::Relaxed);
+                paused.store(before.load(Ordering::Relaxed), Ordering::Relaxed);
             }
         }
-        self.count.store(before.count(), Ordering::Relaxed);
-        *self.moving.lock().ignore_poison() = std::mem::take(&mut *before.moving.lock().ignore_poison());
+        self.latest.store(before.latest.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Counts a move of a station to `to` in the second `now`, and pauses that port if it is one too
-    /// many. `checks` are the source checks of ports.
-    #[cold]
-    pub(super) fn moved(
-        &self,
-        station: Station,
-        (from, to): (PortIndex, PortIndex),
-        now: u32,
-        checks: &HashMap<PortIndex, SourceCheck>,
-    ) {
-        let mut moving = self.moving.lock().ignore_poison();
-        let known = moving.stations.iter().position(|mover| mover.is_some_and(|mover| mover.station == station));
-        let at = known.unwrap_or_else(|| {
-            moving.next = (moving.next + 1) % WATCHED;
-            moving.next
-        });
-        let new = Mover { station, home: from, since: now, moves: 0 };
-        let is_recent = |mover: &Mover| known.is_some() && now.saturating_sub(mover.since) < WINDOW;
-        let mut mover = moving.stations[at].filter(is_recent).unwrap_or(new);
-        mover.moves += 1;
-        let owns = checks.get(&to).is_some_and(|check| check.allows(station.mac()));
-        let is_loop = mover.moves >= MOST_MOVES && to != mover.home && !owns;
-        moving.stations[at] = Some(mover);
-        if !is_loop || self.is_paused(to, now) {
-            return;
-        }
-        if let Some(paused) = self.paused.get(to.index()) {
-            let end = now.saturating_add(PAUSE);
-            paused.store(end, Ordering::Relaxed);
-            self.latest.fetch_max(end, Ordering::Relaxed);
-            self.count.fetch_add(1, Ordering::Relaxed);
-            if moving.found.len() < KEPT {
-                moving.found.push(Loop { station, home: mover.home, paused: to });
-            }
-        }
+    /// Returns whether a port leads to other networks.
+    pub(super) fn is_uplink(&self, port: PortIndex) -> bool {
+        self.places.uplink(port).is_some()
     }
 
-    /// Returns whether floods of some port pause.
+    /// Returns the bit of an uplink ([`PlaceRanks::uplink_bit`]).
     #[inline]
-    pub(super) fn any_paused(&self, now: u32) -> bool {
+    pub(super) fn uplink_bit(&self, port: PortIndex) -> u16 {
+        self.places.uplink_bit(port)
+    }
+
+    /// Notes that a frame from `port` was refused in the second `now`: its station is frozen elsewhere.
+    #[cold]
+    pub(super) fn refused(&self, port: PortIndex, now: u32) {
+        let end = now.saturating_add(PAUSE);
+        // A row of refused frames writes once a second.
+        if self.latest.load(Ordering::Relaxed) < end {
+            self.latest.fetch_max(end, Ordering::Relaxed);
+        }
+        let paused = self.paused.get(port.index()).filter(|_| !self.is_uplink(port));
+        if let Some(paused) = paused.filter(|paused| paused.load(Ordering::Relaxed) < end) {
+            paused.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether floods of some port may pause, or some station may be frozen.
+    #[inline]
+    pub(super) fn any(&self, now: u32) -> bool {
         now < self.latest.load(Ordering::Relaxed)
     }
 
@@ -141,83 +133,103 @@ impl Loops {
     pub(super) fn is_paused(&self, port: PortIndex, now: u32) -> bool {
         self.paused.get(port.index()).is_some_and(|end| now < end.load(Ordering::Relaxed))
     }
-
-    /// Returns the number of pauses so far.
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Returns the loops that were found since the last call, as far as they are kept.
-    pub(super) fn news(&self) -> Vec<Loop> {
-        std::mem::take(&mut self.moving.lock().ignore_poison().found)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use straightline_wire::{MacAddr, VlanId};
+    use straightline_fdb::{Fdb, LearnOutcome};
+    use straightline_wire::{MacAddr, VlanId, VlanSet};
 
     use super::*;
-    use crate::MacPrefix;
+    use crate::{MacPrefix, NativeVlan, PortRules, PortVlans, VlanRole};
 
     const A: PortIndex = PortIndex(0);
     const B: PortIndex = PortIndex(1);
+    const TRUNK: PortIndex = PortIndex(2);
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
     fn station() -> Station {
         Station::new(VlanId::DEFAULT, MAC)
     }
 
-    /// Has the station move between both ports, `each` times to each of them.
-    fn flap(loops: &Loops, each: u32, now: u32, checks: &HashMap<PortIndex, SourceCheck>) {
-        for _ in 0..each {
-            loops.moved(station(), (A, B), now, checks);
-            loops.moved(station(), (B, A), now, checks);
+    fn ports() -> Vec<BridgePort> {
+        let native = Some(NativeVlan { id: VlanId::DEFAULT, is_tagged: true, has_nested_tags: false });
+        let vlans: VlanSet = [VlanId::DEFAULT].into_iter().collect();
+        let role = VlanRole::Trunk { tpid: straightline_wire::EtherType::VLAN, vlans: Box::new(vlans), native };
+        let vlans = Some(PortVlans { role, priority: 0 });
+        let trunk = BridgePort { rules: PortRules { vlans, ..PortRules::default() }, ..BridgePort::plain(TRUNK) };
+        vec![BridgePort::plain(A), BridgePort::plain(B), trunk]
+    }
+
+    fn scene(checks: HashMap<PortIndex, SourceCheck>) -> (Arc<Places>, Fdb) {
+        let places = Arc::new(Places::new(&ports(), checks));
+        (Arc::clone(&places), Fdb::new(64, 300, &[A, B, TRUNK], &[]).with_freezes(places))
+    }
+
+    /// Has the station appear at these ports in turn, many times.
+    fn flap(fdb: &Fdb, ports: [PortIndex; 2]) {
+        for _ in 0..20 {
+            for port in ports {
+                let _ = fdb.learn(station(), port, 7);
+            }
         }
     }
 
     #[test]
-    fn the_port_where_a_station_was_before_is_not_paused() {
-        let loops = Loops::new(2);
-        let none = HashMap::new();
-        flap(&loops, 4, 100, &none);
-        assert!(!loops.any_paused(100), "8 moves are few");
-        flap(&loops, 4, 101, &none);
-        assert_eq!((loops.is_paused(A, 101), loops.is_paused(B, 101), loops.any_paused(101)), (false, true, true));
-        assert_eq!(loops.news(), [Loop { station: station(), home: A, paused: B }]);
-        assert_eq!((loops.news(), loops.count()), (vec![], 1), "told once");
-        assert!(!loops.is_paused(B, 101 + PAUSE) && !loops.any_paused(101 + PAUSE));
+    fn a_station_stays_at_the_port_that_has_most_right_to_it() {
+        let check = SourceCheck::new(&[MacPrefix::exact(MAC)], None);
+        for (ports, checked, home) in [
+            ([A, B], None, A),
+            ([B, A], None, B),
+            ([A, TRUNK], None, TRUNK),
+            ([TRUNK, A], None, TRUNK),
+            ([TRUNK, A], Some(A), A),
+            ([B, A], Some(A), A),
+        ] {
+            let (_, fdb) = scene(checked.map(|port| (port, check.clone())).into_iter().collect());
+            flap(&fdb, ports);
+            assert_eq!(fdb.lookup(station(), 7), Some(home), "{ports:?}, {checked:?}");
+            for port in ports {
+                let expected = if port == home { LearnOutcome::Known } else { LearnOutcome::Frozen };
+                assert_eq!(fdb.learn(station(), port, 8), expected);
+            }
+        }
     }
 
     #[test]
-    fn a_port_that_owns_the_station_is_never_paused() {
-        let loops = Loops::new(2);
-        let check = SourceCheck::new(&[MacPrefix::exact(MAC)], None);
-        // The attacker was first, so the owner's port is where the station moves to.
-        flap(&loops, 20, 7, &[(B, check)].into());
-        assert!(!loops.any_paused(7));
+    fn an_ordinary_port_pauses_and_an_uplink_never_does() {
+        let (places, _) = scene(HashMap::new());
+        let loops = Loops::new(places);
+        assert!(!loops.any(100));
+        loops.refused(TRUNK, 100);
+        assert!(loops.any(100) && [A, B, TRUNK].iter().all(|port| !loops.is_paused(*port, 100)));
+        loops.refused(B, 101);
+        assert_eq!([A, B, TRUNK].map(|port| loops.is_paused(port, 101)), [false, true, false]);
+        loops.refused(B, 105);
+        assert!(loops.is_paused(B, 105 + PAUSE - 1) && !loops.is_paused(B, 105 + PAUSE) && !loops.any(105 + PAUSE));
     }
 
     #[test]
     fn a_reload_ends_no_pause_of_a_port_that_stays() {
-        let before = Loops::new(2);
-        flap(&before, 8, 100, &HashMap::new());
-        let after = Loops::new(3);
-        after.take_over(&before, [A, B, PortIndex(2)].into_iter());
-        assert_eq!([A, B, PortIndex(2)].map(|port| after.is_paused(port, 105)), [false, true, false]);
-        assert!(after.any_paused(105) && !after.any_paused(100 + PAUSE));
-        assert_eq!((before.news().len(), after.news().len(), after.count()), (0, 1, 1), "the successor tells it");
-        let without = Loops::new(2);
+        let (places, _) = scene(HashMap::new());
+        let before = Loops::new(Arc::clone(&places));
+        before.refused(B, 100);
+        let after = Loops::new(Arc::clone(&places));
+        after.take_over(&before, [A, B, TRUNK].into_iter());
+        assert_eq!([A, B].map(|port| after.is_paused(port, 105)), [false, true]);
+        assert!(after.any(105) && !after.any(100 + PAUSE));
+        let without = Loops::new(places);
         without.take_over(&after, [A].into_iter());
-        assert!(!without.any_paused(105), "the port has left the bridge");
+        assert!(!without.is_paused(B, 105), "the port has left the bridge");
     }
 
     #[test]
-    fn seldom_moves_are_no_loop() {
-        let loops = Loops::new(2);
-        for now in 0..100 {
-            flap(&loops, 1, now * WINDOW, &HashMap::new());
-        }
-        assert_eq!(loops.count(), 0);
+    fn uplinks_beyond_sixteen_have_no_bit_of_others() {
+        let uplink = |index| BridgePort { leads_on: true, ..BridgePort::plain(PortIndex(index)) };
+        let places = Places::new(&(0..20).map(uplink).collect::<Vec<_>>(), HashMap::new());
+        let bits: Vec<_> = (0..20).map(|index| places.uplink_bit(PortIndex(index))).collect();
+        assert_eq!(bits.iter().fold(0, |all, bit| all + u32::from(*bit)), 0xffff);
+        assert_eq!((bits[15], bits[16]), (1 << 15, 0));
+        assert_eq!(places.rank(station(), PortIndex(19)), PlaceRank::Uplink);
     }
 }

@@ -16,6 +16,8 @@ pub struct BridgePort {
     pub move_limit: Option<u32>,
     /// The port has groups, which see frames to it in the VLAN of the bridge, without a tag.
     pub has_groups: bool,
+    /// The port leads to other networks, whatever its VLANs: a tunnel, or a `trusted` port.
+    pub leads_on: bool,
 }
 
 /// The rules of a port of a bridge.
@@ -41,6 +43,12 @@ impl BridgePort {
     /// stations are in the default one.
     pub(super) fn may_have(&self, vlan: VlanId) -> bool {
         self.rules.vlans.as_ref().map_or(vlan == VlanId::DEFAULT, |vlans| vlans.contains(vlan))
+    }
+
+    /// Returns whether the port leads to other networks: a trunk, a tunnel, or a `trusted` port.
+    pub(super) fn is_uplink(&self) -> bool {
+        let role = self.rules.vlans.as_ref().map(|vlans| &vlans.role);
+        self.leads_on || matches!(role, Some(VlanRole::Trunk { .. } | VlanRole::Networks { .. }))
     }
 }
 
@@ -68,7 +76,7 @@ impl BridgePort {
     /// Returns a port without rules.
     #[must_use]
     pub fn plain(index: PortIndex) -> Self {
-        BridgePort { index, rules: PortRules::default(), move_limit: None, has_groups: false }
+        BridgePort { index, rules: PortRules::default(), move_limit: None, has_groups: false, leads_on: false }
     }
 }
 

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use straightline_api::{EventKind, FdbEntry as StationRow, Row};
-use straightline_fdb::{Fdb, FdbEntry, FdbSpace, Share};
+use straightline_fdb::{Fdb, FdbEntry, FdbFreeze, FdbSpace, Share, Station};
 use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
-use super::LoopGuard;
-use super::loops::{Loop, Loops, PAUSE};
+use super::loops::{Loops, PAUSE, Places};
 use super::member::BridgePort;
 use super::rules::Rules;
 use crate::binding_settings::BindingSettings;
@@ -27,7 +26,7 @@ pub struct BridgeRules {
     pub api_stations: usize,
     /// The static entries.
     pub statics: Vec<(VlanId, MacAddr, PortIndex)>,
-    /// Floods of a port pause if a station moves there again and again.
+    /// A station that moves again and again is frozen at one port.
     pub loop_protection: bool,
     /// The ports with their rules, in the order of the bridge's edges.
     pub ports: Vec<BridgePort>,
@@ -46,9 +45,9 @@ pub struct BridgeTable {
     ports: Vec<BridgePort>,
     /// The rules as workers look them up; `None` if no port has one.
     rules: Option<Arc<Rules>>,
-    /// The source checks of ports that have one, and the loop protection.
-    guard: Arc<LoopGuard>,
-    protects: bool,
+    places: Arc<Places>,
+    /// `None`: loops are not looked for.
+    loops: Option<Arc<Loops>>,
     fdb: Arc<Fdb>,
     told: Told<AlreadyTold>,
 }
@@ -71,19 +70,19 @@ impl BridgeTable {
         let space = FdbSpace { owned: rules.api_stations, ports: 0 };
         let fdb = Fdb::with_space(rules.limit, rules.ageing, &indexes, &rules.statics, space).with_limits(limits);
         let move_limits = ports.iter().filter_map(|port| Some((port.index, port.move_limit?)));
-        let fdb = Arc::new(fdb.with_move_limits(move_limits));
-        let count = indexes.iter().map(|port| port.index() + 1).max().unwrap_or(0);
-        let guard = Arc::new(LoopGuard { loops: Loops::new(count), checks });
-        let protects = rules.loop_protection;
+        let fdb = fdb.with_move_limits(move_limits);
+        let places = Arc::new(Places::new(&ports, checks));
+        let loops = rules.loop_protection.then(|| Arc::new(Loops::new(Arc::clone(&places))));
+        let fdb = if loops.is_some() { fdb.with_freezes(Arc::<Places>::clone(&places)) } else { fdb };
+        let fdb = Arc::new(fdb);
         let rules = Rules::of(&ports).map(Arc::new);
-        BridgeTable { bridge: bridge.to_owned(), ports, rules, guard, protects, fdb, told: Told::default() }
+        BridgeTable { bridge: bridge.to_owned(), ports, rules, places, loops, fdb, told: Told::default() }
     }
 
     /// Returns a node for one of the workers that share the table.
     #[must_use]
     pub fn node(&self, workers: u32) -> Bridge {
-        let guard = self.protects.then(|| Arc::clone(&self.guard));
-        Bridge::with(&self.ports, self.rules.clone(), guard, Arc::clone(&self.fdb)).shared_by(workers)
+        Bridge::with(&self.ports, self.rules.clone(), self.loops.clone(), Arc::clone(&self.fdb)).shared_by(workers)
     }
 
     /// Returns the ports in the order of the bridge's edges.
@@ -126,14 +125,16 @@ impl BridgeTable {
         self.fdb.share(port)
     }
 
-    fn loop_event(&self, view: &TableView<'_>, found: Loop) -> TableEvent {
+    fn loop_event(&self, view: &TableView<'_>, found: FdbFreeze<PortIndex>) -> TableEvent {
         let bridge = self.bridge.clone();
         let mac = found.station.mac().to_string();
         let from = (view.port)(found.home);
-        let to = (view.port)(found.paused);
+        let to = (view.port)(found.at);
+        let is_uplink = self.loops.as_ref().is_some_and(|loops| loops.is_uplink(found.at));
+        let pause = if is_uplink { String::new() } else { format!(", and floods of {to:?} pause") };
         let message = format!(
-            "bridge {bridge:?}: {mac} of port {from:?} appears at port {to:?} again and again, so floods of {to:?} pause \
-             for {PAUSE} s"
+            "bridge {bridge:?}: {mac} of port {from:?} appears at port {to:?} again and again, so it stays at {from:?} for \
+             {PAUSE} s: its frames from other ports drop{pause}"
         );
         TableEvent { source: format!("bridge {bridge}"), kind: EventKind::Loop { bridge, mac, from, to }, message }
     }
@@ -164,12 +165,14 @@ impl NodeControl for BridgeTable {
     fn commit(&self, before: &dyn NodeControl) {
         let Some(before) = before.downcast::<Self>() else { return };
         let may_stay = |entry: &FdbEntry| {
-            let is_allowed = self.guard.checks.get(&entry.port).is_none_or(|check| check.allows(entry.mac));
+            let is_allowed = self.places.allows(Station::new(entry.vlan, entry.mac), entry.port);
             let port = self.ports.iter().find(|port| port.index == entry.port);
             is_allowed && port.is_some_and(|port| port.may_have(entry.vlan))
         };
         self.fdb.take_over(&before.fdb, may_stay);
-        self.guard.loops.take_over(&before.guard.loops, self.ports.iter().map(|port| port.index));
+        if let (Some(loops), Some(before)) = (&self.loops, &before.loops) {
+            loops.take_over(before, self.ports.iter().map(|port| port.index));
+        }
         self.told.take_over(&before.told);
     }
 
@@ -195,14 +198,14 @@ impl NodeControl for BridgeTable {
             ("moved", self.fdb.moved()),
             ("held", self.fdb.held()),
             ("refused", self.fdb.full()),
-            ("loops", self.guard.loops.count()),
+            ("loops", self.fdb.frozen()),
         ]
     }
 
     fn events(&self, view: &TableView<'_>) -> Vec<TableEvent> {
         self.told.news(|told| {
             let mut news = self.moves(view, &mut told.moves);
-            news.extend(self.guard.loops.news().into_iter().map(|found| self.loop_event(view, found)));
+            news.extend(self.fdb.freezes().into_iter().map(|found| self.loop_event(view, found)));
             if self.fdb.full() > 0 {
                 let shares = self.ports.iter().map(|port| {
                     let name = (view.port)(port.index);
@@ -218,7 +221,6 @@ impl NodeControl for BridgeTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use straightline_fdb::Station;
 
     const A: PortIndex = PortIndex(1);
     const B: PortIndex = PortIndex(2);

@@ -299,6 +299,7 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
         rules: config.ports[port].rules_in(has_vlans),
         move_limit: config.ports[port].move_limit,
         has_groups: !config.ports[port].groups.is_empty(),
+        leads_on: config.ports[port].trusted || config.ports[port].kind.as_tunnel().is_some(),
     });
     BridgeRules {
         limit,

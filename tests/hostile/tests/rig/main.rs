@@ -31,6 +31,7 @@ mod groups;
 mod held;
 mod in_order;
 mod logs;
+mod loops;
 mod lost_calls;
 mod many_buffers;
 mod messages;

@@ -50,6 +50,7 @@ pub(super) fn of(at: u16, vlans: PortVlans) -> BridgePort {
         rules: PortRules { vlans: Some(vlans), ..PortRules::default() },
         move_limit: None,
         has_groups: false,
+        leads_on: false,
     }
 }
 

@@ -77,7 +77,7 @@ fn a_port_takes_as_many_stations_in_a_second_as_its_limit_says() {
 fn floods_of_a_looped_port_pause_for_ten_seconds() {
     let (rig, mut guests) = lan(|lan| lan.loop_protection = true);
     expect(&mut guests, 0, &frame(BROADCAST, mac(1), 60, 0), &[1, 2]);
-    // A station that moves to and fro. The tenth move to the other port is a loop.
+    // A station that moves to and fro. Ten moves pass, and the eleventh is a loop.
     for round in 0..5 {
         expect(&mut guests, 1, &frame(mac(9), mac(1), 60, round), &[0, 2]);
         if round < 4 {
@@ -87,7 +87,7 @@ fn floods_of_a_looped_port_pause_for_ten_seconds() {
     let is_loop = |kind: &EventKind| matches!(kind, EventKind::Loop { .. });
     let is_found = || rig.switch.source().events(0).events.iter().any(|event| is_loop(&event.kind));
     rig.advance(LOOK);
-    assert!(!is_found(), "nine moves are none");
+    assert!(!is_found(), "nine moves are no loop");
     expect(&mut guests, 0, &frame(mac(9), mac(1), 60, 5), &[1, 2]);
     send(&mut guests[1], &frame(mac(9), mac(1), 60, 6));
     rig.wait_drops(1, "loop", 1);
