@@ -284,12 +284,11 @@ impl Bridge {
     ) {
         let from = packets.port(id);
         let Some(lane) = rules.lane(from) else { return packets.discard(id, Reason::NotConnected) };
-        let now = packets.now();
         let limits = self.loop_limits(packets, id);
         if limits.as_ref().is_some_and(|limits| limits.is_paused(from)) {
             return packets.discard(id, Reason::Loop);
         }
-        if !rules.may_flood(from, crowd, now) {
+        if !rules.may_flood(packets, id, crowd) {
             return packets.discard(id, Reason::Storm);
         }
         let mut unsent = Reason::NoReceiver;

@@ -74,7 +74,7 @@ reasons! {
     NoReceiver = "no-receiver", "Add another port to the VLAN, or look for a misspelled `vlan`.";
     /// The port has as many stations as `mac-limit` allows, and this is another one.
     MacLimit = "mac-limit", "Raise `mac-limit` of the port, or find out who uses further addresses behind it.";
-    /// The port sends more packets to many stations than `storm` allows.
+    /// The port sends more packets to many stations than `storm` allows; a GSO packet counts as its segments.
     Storm = "storm", "Look for a loop behind the port or for a guest that scans, or raise `storm` of the port.";
     /// The port sends or gets more than its `rate-in` or `rate-out` lets pass, and it has no ring in which
     /// packets could wait.

@@ -125,7 +125,8 @@ pub(crate) const KEYS: &[Key] = &[
         Value::Table { of: "rates such as `\"1k/s\"` for `broadcast`, `multicast` and `unknown`" },
         Absent::Text("no limits"),
         "Most frames from this port that are flooded in a second: those for all, for groups, and for addresses that \
-         nobody knows. Further ones drop as `storm`.",
+         nobody knows. A tenth of them passes at once after a pause, at least 8, and a GSO packet counts as its segments. \
+         Further ones drop as `storm`, those of the flow actions `flood` and `all`, too.",
         "{ broadcast = \"1k/s\", unknown = \"500/s\" }",
     ),
 ];

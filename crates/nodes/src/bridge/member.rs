@@ -4,6 +4,7 @@ use straightline_packet::{PacketVlan, PortIndex, Reason};
 use straightline_wire::{EtherType, VlanId, VlanSet, WireError, ethernet, vlan};
 
 use super::form::TagForm;
+use super::{BROADCAST, GROUP};
 
 /// A port of a bridge, with its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,8 @@ pub struct MacLimit {
     pub drops: bool,
 }
 
-/// The most frames from a port that are flooded in a second. `None`: any number.
+/// The most frames from a port that are flooded in a second; a GSO packet counts as its segments. `None`:
+/// any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
     /// For all stations.
@@ -103,6 +105,17 @@ pub(super) enum Crowd {
     Group,
     /// One station that nobody knows.
     Unknown,
+}
+
+impl Crowd {
+    /// Returns the crowd of a destination that no snooping prunes, as a number.
+    pub(super) fn of(destination: u64) -> Self {
+        match destination {
+            BROADCAST => Crowd::Broadcast,
+            _ if destination & GROUP != 0 => Crowd::Multicast,
+            _ => Crowd::Unknown,
+        }
+    }
 }
 
 /// The addresses 01:80:c2:00:00:00 to 0f that a bridge does not forward (IEEE 802.1Q, 8.6.3): a bit for

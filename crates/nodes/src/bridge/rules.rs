@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use straightline_graph::RateLimit;
-use straightline_packet::{PacketVlan, PortIndex, Reason};
-use straightline_wire::{EtherType, VlanId, ethernet, vlan};
+use straightline_graph::{Limit, Policer, RateLimits};
+use straightline_packet::{PacketId, PacketVlan, Packets, PortIndex, Reason};
+use straightline_wire::{EtherType, MacAddr, VlanId, ethernet, vlan};
 
 use super::form::TagForm;
 use super::member::{BridgePort, Classified, Crowd, NestedTags, PortRules, PortVlans, Reserved, StormLimits};
@@ -30,12 +30,36 @@ pub(crate) struct Rules {
     has_networks: bool,
 }
 
-/// The limits of a port's flooded frames. All workers count together.
+/// Part of a second whose frames may be flooded at once.
+const STORM_BURST: u32 = 10;
+
+/// Least frames that may be flooded at once, if the limit of a second allows as many: a guest that starts
+/// asks for its addresses, and tells them.
+const LEAST_BURST: u32 = 8;
+
+/// The limits of a port's flooded frames. All workers count together. A GSO packet counts as its
+/// segments.
 #[derive(Debug)]
 struct Storm {
-    broadcast: Option<RateLimit>,
-    multicast: Option<RateLimit>,
-    unknown: Option<RateLimit>,
+    broadcast: Option<Policer>,
+    multicast: Option<Policer>,
+    unknown: Option<Policer>,
+}
+
+impl Storm {
+    fn of(limits: StormLimits) -> Self {
+        let policer = |per_second: Option<u32>| {
+            let per_second = per_second?;
+            let burst = (per_second / STORM_BURST).max(LEAST_BURST).min(per_second);
+            let packets = Some(Limit { per_second: per_second.into(), burst: burst.into() });
+            Some(Policer::new(RateLimits { bytes: None, packets }))
+        };
+        Storm {
+            broadcast: policer(limits.broadcast),
+            multicast: policer(limits.multicast),
+            unknown: policer(limits.unknown),
+        }
+    }
 }
 
 /// The rules of a port, as far as frames without a tag need them.
@@ -115,7 +139,7 @@ pub(super) struct Receiver {
 
 impl Rules {
     /// Returns the rules of these ports, or `None` if no port has one.
-    pub(super) fn of(ports: &[BridgePort]) -> Option<Self> {
+    pub(crate) fn of(ports: &[BridgePort]) -> Option<Self> {
         if ports.iter().all(|port| port.rules == PortRules::default()) {
             return None;
         }
@@ -124,14 +148,8 @@ impl Rules {
         for port in ports {
             members[port.index.index()] = Some(port.rules.clone());
         }
-        let storms = members.iter().map(|port| {
-            let limits = port.as_ref().map_or_else(StormLimits::default, |rules| rules.storm);
-            Storm {
-                broadcast: limits.broadcast.map(RateLimit::new),
-                multicast: limits.multicast.map(RateLimit::new),
-                unknown: limits.unknown.map(RateLimit::new),
-            }
-        });
+        let storms =
+            members.iter().map(|port| Storm::of(port.as_ref().map_or_else(StormLimits::default, |rules| rules.storm)));
         let storms = storms.collect();
         let floods = vec![0; 1 + usize::from(VlanId::MAX.get())].into();
         let mut lanes: Vec<_> = members.iter().map(|rules| Lane::of(rules.as_ref())).collect();
@@ -245,15 +263,22 @@ impl Rules {
         Ok((found.map(|found| found.vlan), found.map_or(0, |found| found.pops)))
     }
 
-    /// Counts a frame from `port` that is flooded in the second `now`. Returns `false` if it is beyond
-    /// the port's limit.
-    pub(super) fn may_flood(&self, port: PortIndex, crowd: Crowd, now: u32) -> bool {
-        let limit = self.storms.get(port.index()).and_then(|storm| match crowd {
+    /// Counts a packet that is flooded. Returns `false` if it is beyond the limit of the port that it came
+    /// from.
+    pub(super) fn may_flood(&self, packets: &Packets<'_>, id: PacketId, crowd: Crowd) -> bool {
+        let limit = self.storms.get(packets.port(id).index()).and_then(|storm| match crowd {
             Crowd::Broadcast => storm.broadcast.as_ref(),
             Crowd::Multicast | Crowd::Group => storm.multicast.as_ref(),
             Crowd::Unknown => storm.unknown.as_ref(),
         });
-        limit.is_none_or(|limit| limit.take(now))
+        limit.is_none_or(|limit| limit.admits(packets, id))
+    }
+
+    /// Counts a packet as [`Self::may_flood`] does, by its destination. A flow floods it, whether its
+    /// destination is known or not.
+    pub(crate) fn may_be_flooded(&self, packets: &Packets<'_>, id: PacketId) -> bool {
+        let destination = packets.head(id).first_chunk().map_or(0, |mac| MacAddr(*mac).as_u64());
+        self.may_flood(packets, id, Crowd::of(destination))
     }
 
     /// Returns the VLAN of a frame from `port`; `None` in a bridge without VLANs. `network` is the one

@@ -222,7 +222,10 @@ impl Run<'_, '_> {
                     let edge = self.ways.normal;
                     self.push(id, edge, ALL_EDGES)
                 }
-                Step::Flood => self.flood(packets, id),
+                Step::Flood => match self.flood(packets, id) {
+                    Ok(done) => done,
+                    Err(reason) => return Outcome::Failed(reason),
+                },
                 Step::Set { field, value, mask } => match self.view(packets, id).write(*field, *value, *mask) {
                     Ok(()) => true,
                     Err(reason) => return Outcome::Failed(reason),
@@ -410,13 +413,18 @@ impl Run<'_, '_> {
         }
     }
 
-    fn flood(&mut self, packets: &Packets<'_>, id: PacketId) -> bool {
+    /// Sends a packet to all ports but its own. Returns `false` if the packet must wait, and the reason if it
+    /// is beyond a limit.
+    fn flood(&mut self, packets: &Packets<'_>, id: PacketId) -> Result<bool, Reason> {
         let state = &self.work.states[id.index()];
         if state.used != 0 {
-            return false;
+            return Ok(false);
         }
         let from = self.program.ports.port(PortNumber(state.facts.in_port));
         let ways = self.ways;
+        if ways.rules.as_ref().is_some_and(|rules| !rules.may_be_flooded(packets, id)) {
+            return Err(Reason::Storm);
+        }
         self.note_unsent(id, Reason::NoReceiver);
         for (edge, &port) in ways.ports.iter().enumerate().filter(|(_, port)| Some(**port) != from) {
             match ways.may_leave(packets, id, port) {
@@ -430,7 +438,7 @@ impl Run<'_, '_> {
         if state.is_sent {
             state.used = ALL_EDGES;
         }
-        true
+        Ok(true)
     }
 
     fn note_unsent(&mut self, id: PacketId, reason: Reason) {

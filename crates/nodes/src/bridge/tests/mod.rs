@@ -3,6 +3,7 @@
 mod loops;
 mod model;
 mod plain;
+pub(crate) mod storms;
 mod vlans;
 
 use std::sync::{Arc, Mutex};

@@ -10,6 +10,8 @@ use super::generate::{SET, every_kind, flow, flows, frame};
 use super::model::{NORMAL, Way};
 use super::offload::{finish, partial};
 use super::*;
+use crate::bridge::tests::storms::datagrams;
+use crate::{BridgePort, StormLimits};
 
 /// Has the node and the model send the same packets, and compares all that they say.
 fn compare(flows: &[Flow], batches: Vec<Vec<(u16, Vec<u8>)>>) {
@@ -154,6 +156,28 @@ fn full_batches_fit() {
     compare(&[flow(0, 1, Match::new(), actions.clone())], vec![batch.clone(), batch.clone()]);
     let search = flow(0, 2, Match::new().with(Field::EthSrc, 1), vec![]);
     compare(&[search, flow(0, 1, Match::new(), actions)], vec![batch.clone(), batch]);
+}
+
+/// The limits of floods hold for flows, too. A packet counts as its segments, so those of a second pass
+/// with the first one.
+#[test]
+fn floods_of_flows_are_limited() {
+    for action in [Action::Flood, Action::All] {
+        for destination in [[0xff; 6], [1, 0, 0x5e, 0, 0, 1], [2, 9, 9, 9, 9, 9]] {
+            let mut ports: Vec<_> = (0..PORTS).map(|port| BridgePort::plain(PortIndex(port))).collect();
+            let limit = Some(1);
+            ports[0].rules.storm = StormLimits { broadcast: limit, multicast: limit, unknown: limit };
+            let mut rig = Rig::with_rules(Rules::of(&ports).map(Arc::new));
+            rig.publish(&[flow(0, 1, Match::new(), vec![action])]);
+            let packet = datagrams(destination, 128);
+            let got = rig.send(vec![packet.clone(); 10]);
+            assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
+            assert_eq!(rig.dropped(), [("storm", 9)]);
+            // The limit is that of the port by which the packet came.
+            let other = Carried { port: 1, ..packet };
+            assert_eq!(rig.send(vec![other; 10])[0].len(), 10);
+        }
+    }
 }
 
 #[test]

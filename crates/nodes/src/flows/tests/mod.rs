@@ -39,13 +39,18 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Self {
+        Self::with_rules(None)
+    }
+
+    /// With rules of the bridge's ports.
+    pub(super) fn with_rules(rules: Option<Arc<Rules>>) -> Self {
         let rcu = Rcu::new();
         let tables = Arc::new(FlowTable::new(&rcu));
         let mut graph = Graph::new();
         let taken: Vec<Arc<Taken>> = (0..=PORTS).map(|_| Arc::default()).collect();
         let edges: Vec<_> = taken.iter().map(|port| graph.output(Arc::clone(port) as _, false)).collect();
         let ports = (0..PORTS).map(PortIndex).collect();
-        let flows = graph.node("flows", Box::new(Flows::with(ports, None, &tables)), &edges);
+        let flows = graph.node("flows", Box::new(Flows::with(ports, rules, &tables)), &edges);
         let source = Arc::new(Source::default());
         graph.input(Arc::clone(&source) as _, flows);
         let drops: Vec<Arc<Drops>> = (0..PORTS).map(|_| Arc::default()).collect();
