@@ -89,6 +89,13 @@ pub(crate) fn inbound(trusted: bool) -> Vec<NetworkRule> {
             "requests of DHCP and DHCPv6 to trusted ports",
             vec![udp(EtherType::IPV4, None, DHCP.1), udp(EtherType::IPV6, None, DHCPV6.1)],
         ));
+    } else {
+        // Each Linux guest sends some to all others, and no guest has a use for them.
+        rules.push(deny(
+            "no-solicitation",
+            "router solicitations, without trusted = true",
+            vec![with_type(ip(EtherType::IPV6, IpProtocol::ICMPV6), ROUTER_SOLICITATION)],
+        ));
     }
     rules
 }

@@ -100,6 +100,9 @@ reasons! {
     FlowHeaders = "flow-headers", "Look for a sender of packets with very long IPv6 extension headers.";
     /// No rule of the port's groups allows the packet, or a rule denies it.
     Denied = "denied", "Find the rule with `straightline firewall explain`, and add another to a group of the port.";
+    /// The packet was sent to many stations, or looks for a router, and no rule of the port's groups allows it.
+    Unsolicited = "unsolicited",
+        "Nothing needs to be done, unless the guest waits for such packets: add a rule to a group of the port.";
     /// The packet would begin a connection, and the port's share of connections, or of new ones in a
     /// second, is full.
     ConnectionsFull = "connections-full",
@@ -232,6 +235,7 @@ impl Reason {
             | Reason::FlowMeter
             | Reason::FlowHeaders
             | Reason::Denied
+            | Reason::Unsolicited
             | Reason::ConnectionsFull
             | Reason::Invalid
             | Reason::Hidden

@@ -28,7 +28,7 @@ const MOST: f64 = 0.5;
 const LINK: &[&str] = &["link-down", "set-down", "ring-disabled"];
 
 /// Reasons for which nothing needs to be done, unless they take most of the packets.
-const USUAL: &[&str] = &["same-port", "link-local", "not-joined", "not-ours", "flow-drop"];
+const USUAL: &[&str] = &["same-port", "link-local", "not-joined", "not-ours", "flow-drop", "unsolicited"];
 
 pub(super) const DROPS: Check = Check {
     name: "drops",

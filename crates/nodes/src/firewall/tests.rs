@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use straightline_conntrack::{PortShare, Settings as ConnectionSettings, Side};
 use straightline_firewall::{Definitions, Group, Level, PortGroups};
-use straightline_graph::{Clock, EpollWaiter, Graph, Idle, NodeControl, Worker};
+use straightline_graph::{Clock, EpollWaiter, Graph, Idle, NodeControl, TableView, Worker};
 use straightline_packet::Checksum::Partial;
 use straightline_packet::{Arena, Drops, MAX_BATCH, Offload, Rcu, Settings};
 use straightline_testing::ports::{Carried, Source, Taken};
@@ -165,6 +165,57 @@ fn only_allowed_packets_and_their_answers_pass() {
     assert!(!rig.sends(udp(own, (Ipv4Addr::new(198, 51, 100, 1), 53))));
     assert_eq!(rig.dropped(Reason::Denied), 5);
     assert_eq!(rig.control.counts(VM).expect("a share").open + rig.control.counts(VM).expect("a share").closed, 1);
+}
+
+/// Returns a router solicitation (RFC 4861, 4.1).
+fn router_solicitation(dst: [u8; 6]) -> Vec<u8> {
+    let src = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    let all_routers = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    let ethernet = [&dst[..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd]].concat();
+    let ip = [&[0x60, 0, 0, 0, 0, 8, 58, 255][..], &src, &all_routers].concat();
+    [ethernet, ip, vec![133, 0, 0, 0, 0, 0, 0, 0]].concat()
+}
+
+/// Each port of a bridge gets what is sent to many, from all others. It is counted apart, and is no event.
+#[test]
+fn packets_to_many_that_no_rule_allows_are_unsolicited() {
+    const ALL: [u8; 6] = [0xff; 6];
+    const GROUP: [u8; 6] = [1, 0, 0x5e, 1, 2, 3];
+    const ROUTERS: [u8; 6] = [0x33, 0x33, 0, 0, 0, 2];
+    const UNICAST: [u8; 6] = [2, 0, 0, 0, 0, 2];
+    let to = |mac: [u8; 6], frame: Vec<u8>| [&mac[..], &frame[6..]].concat();
+    let broadcast = |port| to(ALL, udp((PEER, 7), (Ipv4Addr::BROADCAST, port)));
+    let mut rig = Rig::new(&["udp 9 from any", "deny udp 10 from any"], &["any to any"]);
+    let news = |rig: &Rig| rig.control.events(&TableView { now: 1.0, port: &|port| format!("p{}", port.0) }).len();
+    let unsolicited = [
+        broadcast(11),
+        to(GROUP, udp((PEER, 7), (Ipv4Addr::new(239, 1, 2, 3), 11))),
+        [&ALL[..], &[2, 0, 0, 0, 0, 9, 0x88, 0xb5], &[0; 46]].concat(),
+        router_solicitation(ROUTERS),
+        router_solicitation(UNICAST),
+    ];
+    assert_eq!(rig.pass(Direction::In, unsolicited.to_vec()), 0);
+    assert_eq!((rig.dropped(Reason::Unsolicited), rig.dropped(Reason::Denied), news(&rig)), (5, 0, 0));
+    assert!(rig.gets(broadcast(9)), "a rule allows it");
+    // Others are denied as before: a unicast packet, one that a rule denies, and those of a router that is none.
+    let mut advertisement = router_solicitation(ROUTERS);
+    advertisement[54] = 134;
+    for denied in
+        [to(UNICAST, udp((PEER, 7), (OWN, 11))), broadcast(10), advertisement, to(ALL, udp((PEER, 67), (OWN, 68)))]
+    {
+        let before = rig.dropped(Reason::Denied);
+        assert!(!rig.gets(denied.clone()));
+        assert_eq!((rig.dropped(Reason::Denied) - before, rig.dropped(Reason::Unsolicited)), (1, 5), "{denied:?}");
+        assert_eq!(news(&rig), 1, "{denied:?}");
+    }
+    let mut open = Rig::new(&["any from any"], &[]);
+    assert!(!open.gets(router_solicitation(ROUTERS)), "no router is behind the port");
+    assert_eq!((open.dropped(Reason::Unsolicited), news(&open)), (1, 0));
+    let mut closed = Rig::new(&[], &[]);
+    assert!(!closed.sends(broadcast(11)));
+    assert_eq!(closed.dropped(Reason::Denied), 1, "what the guest sends is denied");
+    let mut trusted = Rig::with(settings(&[], &[], |settings| settings.ports[0].groups.trusted = true));
+    assert!(trusted.gets(router_solicitation(ROUTERS)), "a router may be behind the port");
 }
 
 #[test]

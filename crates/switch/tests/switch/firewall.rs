@@ -111,6 +111,34 @@ fn a_bridge_floods_to_ports_whose_groups_allow_it() {
     });
 }
 
+/// Packets that are for all or for routers reach ports without groups, and are counted apart at those with
+/// groups. A later denial is the first event.
+#[test]
+fn what_nobody_asked_for_is_unsolicited() {
+    let rig = guarded(&[(1, &["udp 53 from any"], &[])]);
+    let mut guests = guests(&rig);
+    let src = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let all_routers = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    let ethernet = [&[0x33, 0x33, 0, 0, 0, 2][..], &mac(1).0, &[0x86, 0xdd]].concat();
+    let header = [&[0x60, 0, 0, 0, 0, 8, 58, 255][..], &src, &all_routers].concat();
+    let solicitation = [ethernet, header, vec![133, 0, 0, 0, 0, 0, 0, 0]].concat();
+    expect(&rig, &mut guests, 0, &solicitation, &[2]);
+    let to_all = |port| packet(mac(1), BROADCAST, [(ip(0), 9), (Ipv4Addr::BROADCAST, port)]);
+    expect(&rig, &mut guests, 0, &to_all(54), &[2]);
+    expect(&rig, &mut guests, 0, &to_all(53), &[1, 2]);
+    rig.wait_drops(1, "unsolicited", 2);
+    assert_eq!(rig.drops(1, "denied"), 0);
+    expect(&rig, &mut guests, 0, &udp([0, 9], [1, 54]), &[2]);
+    rig.wait_drops(1, "denied", 1);
+    let is_of_firewall = |kind: &EventKind| matches!(kind, EventKind::FirewallPacket { .. });
+    wait_event(&rig.switch, "the denied packet", is_of_firewall);
+    let events = rig.switch.source().events(0).events;
+    let told: Vec<_> = events.iter().filter(|event| is_of_firewall(&event.kind)).collect();
+    let [event] = &told[..] else { panic!("{told:?}") };
+    let EventKind::FirewallPacket { packet, .. } = &event.kind else { panic!("{event:?}") };
+    assert_eq!(packet, "udp from 10.0.0.1 port 54 source-port 9");
+}
+
 #[test]
 fn in_a_patch_both_ends_decide() {
     let rig = rig(2, |config| {

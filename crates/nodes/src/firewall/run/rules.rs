@@ -5,7 +5,7 @@ use straightline_classify::Column;
 use straightline_conntrack::{self as conntrack, Entry, Opened, Opening, Refusal, Side, Verdict};
 use straightline_firewall::{self as firewall, Direction, Origin, RuleIndex, TRUSTED_SENDER};
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
-use straightline_wire::EtherType;
+use straightline_wire::{EtherType, IpProtocol, ndp};
 
 use super::{Decision, RECENT, Run, Work};
 use crate::firewall::control::Denial;
@@ -112,6 +112,9 @@ impl Run<'_> {
         let policy_rule = self.own.policy.rule(rule);
         let facts = self.work.facts[at].unwrap_or(Facts::Damaged);
         self.own.notes.count(rule);
+        if !policy_rule.allows() && self.is_unsolicited(&policy_rule.origin, &facts, packets.head(id)) {
+            return Decision::Drop(Reason::Unsolicited);
+        }
         if policy_rule.log || !policy_rule.allows() {
             self.note(rule, &facts);
         }
@@ -150,6 +153,18 @@ impl Run<'_> {
         let table = &self.rules.table;
         let key = flow.key(self.port.0, self.sender);
         table.find_one(&key, self.now).is_some() || table.begins(&key, &flow.transport(), self.rules.picks_up(self.now))
+    }
+
+    /// Returns whether a denied packet to the port was sent to many stations, and no rule speaks of it, or
+    /// whether it looks for a router. Each port of a bridge gets such packets from all others. So they are no
+    /// news, and say nothing of an attack.
+    fn is_unsolicited(&self, origin: &Origin, facts: &Facts, head: &[u8]) -> bool {
+        let is_for_many = *origin == Origin::Default && head.first().is_some_and(|first| first & 1 != 0);
+        let is_solicitation = match facts {
+            Facts::Packet(flow) | Facts::Single(flow) => flow.is_router_solicitation(),
+            _ => false,
+        };
+        self.direction == Direction::In && (is_for_many || is_solicitation)
     }
 
     /// Opens a connection that a rule allows.
@@ -219,6 +234,11 @@ fn frame_key(ether_type: EtherType, is_trusted: bool) -> straightline_classify::
 }
 
 impl Flow {
+    fn is_router_solicitation(&self) -> bool {
+        let is_solicitation = self.icmp[0] == ndp::Kind::RouterSolicitation as u8;
+        self.is_ipv6 && self.protocol == IpProtocol::ICMPV6.0 && is_solicitation
+    }
+
     /// Returns the key of a packet for rules of this direction.
     fn policy_key(&self, direction: Direction, is_trusted: bool) -> straightline_classify::Key {
         self.in_words_of(direction, is_trusted).key()
