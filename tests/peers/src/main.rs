@@ -25,6 +25,7 @@ mod proc;
 mod rates;
 mod runner;
 mod say;
+mod seed;
 mod switch;
 mod testpmd;
 mod traffic;

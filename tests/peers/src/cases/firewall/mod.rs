@@ -30,9 +30,9 @@ mod sequence;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use straightline_report::random::Random;
 
 use self::exchange::{Exchanged, Paths, Pause};
@@ -46,6 +46,7 @@ use crate::machine::Need;
 use crate::proc;
 use crate::runner::{Test, beside_others};
 use crate::say::say;
+use crate::seed::seed;
 use crate::switch::Switch;
 
 /// Sequences that are on their way together.
@@ -111,7 +112,7 @@ pub(super) fn tests() -> Vec<Test> {
 }
 
 fn agrees(lab: &Lab) -> Result<()> {
-    let mut run = Run::begin()?;
+    let mut run = Run::begin(lab)?;
     let known = known::sequences();
     let mut random = Random::new(run.seed);
     for window in 0..if lab.machine.long { LONG } else { WINDOWS } {
@@ -127,7 +128,7 @@ fn agrees(lab: &Lab) -> Result<()> {
 }
 
 fn timeouts_agree(lab: &Lab) -> Result<()> {
-    let mut run = Run::begin()?;
+    let mut run = Run::begin(lab)?;
     let mut random = Random::new(run.seed);
     // On a machine that stands still now and then, a timeout may come without the pause.
     proc::until(&format!("no packets before the pause, or after it, take more than {LONGEST:?}"), || {
@@ -154,14 +155,10 @@ struct Run {
 }
 
 impl Run {
-    fn begin() -> Result<Self> {
-        let given = std::env::var("SEED").ok();
-        let seed = match given {
-            Some(text) => text.parse().with_context(|| format!("SEED={text} is not a number"))?,
-            // The time is the subject: each run has another seed.
-            None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-        };
+    fn begin(lab: &Lab) -> Result<Self> {
+        let seed = seed(lab.machine.long)?;
         say!("  sequences of seed {seed}");
+        // The time is the subject: it is only printed.
         Ok(Run {
             seed,
             began: Instant::now(),

@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use anyhow::{Result, ensure};
 use straightline_report::random::Random;
 
-use super::new_seed;
 use super::packets::{Both, Outputs, hex};
 use crate::cases::firewall::packet::{self, ICMP, ICMPV6, PacketName, TCP, UDP, Wire};
 use crate::lab::Lab;
 use crate::say::say;
+use crate::seed::seed;
 
 /// Files of flows, and conversations with each.
 const FILES: usize = 4;
@@ -38,7 +38,7 @@ const SHOW: &str = "table=2,actions=move:NXM_NX_CT_STATE[0..7]->NXM_OF_ETH_SRC[0
 
 pub(super) fn same_states(lab: &Lab) -> Result<()> {
     let mut both = Both::start(lab)?;
-    let seed = new_seed()?;
+    let seed = seed(lab.machine.long)?;
     let mut random = Random::new(seed);
     let mut number = 0;
     let mut states = Vec::new();

@@ -7,10 +7,11 @@ use std::fs;
 use anyhow::{Result, ensure};
 use straightline_report::random::Random;
 
-use super::{new_seed, pick};
+use super::pick;
 use crate::lab::Lab;
 use crate::ovs::PlainOvs;
 use crate::say::say;
+use crate::seed::seed;
 use crate::switch::{Port, Switch};
 
 /// Flows in a file. The same key comes several times.
@@ -32,7 +33,7 @@ conj_id=5,ip,actions=1
 ";
 
 pub(super) fn same_lines(lab: &Lab) -> Result<()> {
-    let seed = new_seed()?;
+    let seed = seed(lab.machine.long)?;
     say!("flows of seed {seed}");
     let mut ovs = PlainOvs::start(lab)?;
     ovs.add_bridge("br0")?;

@@ -16,7 +16,6 @@ mod lines;
 mod packets;
 mod rules;
 
-use anyhow::Result;
 use straightline_report::random::Random;
 
 use crate::machine::Need;
@@ -29,12 +28,6 @@ pub(super) fn tests() -> Vec<Test> {
         Test::new("flows_ovs_packets", &[Need::PlainOvs], packets::same_packets),
         Test::new("flows_ovs_connections", &[Need::PlainOvs], connections::same_states),
     ])
-}
-
-/// Returns a seed that each run has anew.
-fn new_seed() -> Result<u64> {
-    // The time is the subject: it is another one in each run.
-    Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs())
 }
 
 /// Returns a random word of a list.

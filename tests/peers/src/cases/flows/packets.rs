@@ -13,18 +13,19 @@ use straightline_testing::frames::FrameDraft;
 
 use super::differences::{self, Difference};
 use super::rules::Actions;
-use super::{counts, new_seed, rules};
+use super::{counts, rules};
 use crate::cases::ends::{Embedded, End, Stream};
 use crate::lab::Lab;
 use crate::ovs::PlainOvs;
 use crate::proc;
 use crate::say::say;
+use crate::seed::seed;
 use crate::switch::{Port, Switch};
 
 /// Seeds that once failed.
 const KEPT: &[u64] = &[];
 
-/// Files of flows of a new seed, and packets for each.
+/// Files of flows of a seed, and packets for each.
 const FILES: usize = 10;
 const PACKETS: usize = 1000;
 
@@ -125,7 +126,7 @@ impl<'l> Both<'l> {
 
 pub(super) fn same_packets(lab: &Lab) -> Result<()> {
     let mut both = Both::start(lab)?;
-    let new = new_seed()?;
+    let new = seed(lab.machine.long)?;
     let seeds = if lab.machine.long { LONG } else { 1 };
     for seed in KEPT.iter().copied().chain(new..new + seeds) {
         let mut random = Random::new(seed);
