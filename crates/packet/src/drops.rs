@@ -140,7 +140,8 @@ reasons! {
     LongChain = "long-chain", "Update the guest's driver: it sends chains of more than 64 KiB.";
     /// The virtio-net header asks for an offload that does not exist or was not negotiated.
     BadHeader = "bad-header", "Update the guest's driver, or turn off checksum and segmentation offload in the guest.";
-    /// The virtio-net header puts the start or the field of the checksum outside the packet.
+    /// The virtio-net header puts the start or the field of the checksum outside the packet, or the start
+    /// into its Ethernet header or tags.
     ChecksumRange = "checksum-range", "Turn off transmit checksum offload in the guest, or update its driver.";
     /// The checksum field lies behind the first 256 bytes of the packet.
     ChecksumDepth = "checksum-depth", "Turn off transmit checksum offload for packets with such long headers.";

@@ -2,7 +2,7 @@
 //! checked.
 
 use straightline_packet::{Checksum, Gso, GsoKind, GsoKinds, Offload, PacketId, Reason, Turn};
-use straightline_wire::{IpProtocol, IpVersion, Layers};
+use straightline_wire::{IpProtocol, IpVersion, Layers, ethernet, vlan};
 
 use crate::features as f;
 
@@ -118,11 +118,15 @@ impl NetHeader {
             return Err(Reason::BadHeader);
         }
         let field_end = u32::from(self.csum_start) + u32::from(self.csum_offset) + 2;
-        if self.csum_start < 14 || field_end > turn.len(id) {
+        if usize::from(self.csum_start) < ethernet::LEN || field_end > turn.len(id) {
             return Err(Reason::ChecksumRange);
         }
         if field_end > DEEPEST || !turn.pull_up(id, field_end as usize) {
             return Err(Reason::ChecksumDepth);
+        }
+        // A sum over a tag would come after all decisions by its VLAN.
+        if !vlan::is_behind_tags(turn.head(id), self.csum_start.into()) {
+            return Err(Reason::ChecksumRange);
         }
         Ok(Checksum::Partial { start: self.csum_start, offset: self.csum_offset })
     }

@@ -273,6 +273,21 @@ fn skip_priority_tags(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
     }
 }
 
+/// Returns whether a byte of `frame` is behind its Ethernet header and all tags, with every type that some
+/// receiver takes for one. A byte within them is what decides the frame's way.
+#[inline]
+#[must_use]
+pub fn is_behind_tags(frame: &[u8], at: usize) -> bool {
+    let mut payload = ethernet::LEN;
+    while payload <= at.min(frame.len()) {
+        if !EtherType(u16_at(frame, payload - 2)).may_be_vlan() {
+            return true;
+        }
+        payload += LEN;
+    }
+    false
+}
+
 /// Returns whether `frame` begins with two tags, as [`skip`] finds them. It reads nothing else.
 #[inline]
 #[must_use]
@@ -348,6 +363,22 @@ mod tests {
         }
         let five = frame(&[&kinds.concat()[..], &[0x81, 0, 0, 0, 8, 0]].concat());
         assert_eq!(skip_priority(&five), Err(WireError::TooManyTags));
+    }
+
+    #[test]
+    fn a_byte_is_behind_all_tags_or_not() {
+        let kinds = [[0x81, 0, 0, 0], [0x88, 0xa8, 0, 5], [0x91, 0, 0x0f, 0xff]];
+        for count in 0..40 {
+            let stack: Vec<u8> = kinds.into_iter().cycle().take(count).flatten().collect();
+            let bytes = frame(&[&stack[..], &[8, 0], &[1; 30]].concat());
+            let payload = 14 + 4 * count;
+            for at in 0..bytes.len() + 4 {
+                assert_eq!(is_behind_tags(&bytes, at), at >= payload, "{at} behind {count}");
+            }
+            for len in 0..payload {
+                assert!(!is_behind_tags(&bytes[..len], payload), "{len} of {count}");
+            }
+        }
     }
 
     #[test]

@@ -293,6 +293,13 @@ fn open(packets: &mut Packets<'_>, id: PacketId, tunnel: &Tunnel, found: &Found)
         StripError::Segmentation => Reason::SegmentHeaders,
         StripError::Checksum => Reason::TunnelChecksum,
     })?;
+    // A sum over a tag would come after all decisions by its VLAN.
+    if let Checksum::Partial { start, .. } = packets.checksum(id)
+        && is_ethernet
+        && !vlan::is_behind_tags(packets.head(id), start.into())
+    {
+        return Err(Reason::TunnelChecksum);
+    }
     if found.ecn != Ecn::NotEct {
         mark(packets.head_mut(id), found.ecn, found.carries)?;
     }

@@ -246,6 +246,27 @@ fn a_packet_of_one_segment_is_plain() {
     }
 }
 
+/// No checksum begins in a tag: its value would choose another VLAN than the one that was judged.
+#[test]
+fn the_checksum_begins_behind_all_tags() {
+    let kinds = [[0x81, 0, 0, 10], [0x88, 0xa8, 0, 0], [0x91, 0, 0, 5]];
+    for kind in kinds {
+        for count in 0..4_u16 {
+            let stack = kind.repeat(count.into());
+            let bytes = [&[2; 12][..], &stack, &[8, 0], &[1; 60]].concat();
+            let payload = 14 + 4 * count;
+            for start in 0..payload + 3 {
+                for offset in [0, 1, 2, 4] {
+                    let accepted = check(partial(start, offset), CSUM, &bytes);
+                    let expected = Offload { checksum: Checksum::Partial { start, offset }, gso: None };
+                    let expected = if start < payload { Err(Reason::ChecksumRange) } else { Ok(expected) };
+                    assert_eq!(accepted, expected, "{start} + {offset} behind {stack:x?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn headers_that_do_not_match_the_segmentation() {
     let refused = |header, bytes: &[u8]| assert_eq!(check(header, ALL, bytes), Err(Reason::SegmentHeaders));
@@ -378,6 +399,9 @@ proptest! {
             let Ok(offload) = result else { return };
             if let Checksum::Partial { start, offset } = offload.checksum {
                 assert!(usize::from(start) + usize::from(offset) + 2 <= head.len());
+                let is_tag = |type_: &[u8]| matches!(type_, [0x81 | 0x91, 0] | [0x88, 0xa8]);
+                let tags = head[12..].chunks(4).take_while(|tag| is_tag(&tag[..tag.len().min(2)])).count();
+                assert!(usize::from(start) >= 14 + 4 * tags);
             }
             if let Some(gso) = offload.gso {
                 assert!(usize::from(gso.header_len) <= head.len());

@@ -294,14 +294,14 @@ fn by_a_checksum_over_what_was_compared() {
     let truth = to_bystander(&[], &arp(2, OWN, OWN_IP));
     let neighbour = to_bystander(&[], &packet(OWN_IP6, IpProtocol::ICMPV6, &[&advertisement(OWN)]));
     // This frame becomes ARP when the sum is written over its type.
-    let mut hidden = to_bystander(&TAG, &arp(2, VICTIM, OTHER_IP));
-    hidden[16..18].copy_from_slice(&[0x88, 0xb5]);
+    let mut hidden = to_bystander(&SNAP, &arp(2, VICTIM, OTHER_IP));
+    hidden[20..22].copy_from_slice(&[0x88, 0xb5]);
     let echo = [128, 0, 0, 0].into_iter().chain([1; 28]).collect::<Vec<_>>();
     let echo = to_bystander(&[], &packet(OWN_IP6, IpProtocol::ICMPV6, &[&echo]));
     let attacks = [
         with(14, 22, truth.clone()),
         with(14, 26, truth.clone()),
-        with(14, 16, hidden),
+        with(14, 20, hidden),
         with(14, 80, neighbour),
         with(14, 54, echo),
     ];

@@ -3,9 +3,11 @@
 use hostile::scene::measure_gap;
 use straightline_config::{Config, MacLimit, NativeVlan, PortConfig, PortRules, PortVlans, StormLimits, VlanRole};
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::packets::NEEDS_CSUM;
 use straightline_testing::{
     BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, rig, send, take, wait_until,
 };
+use straightline_virtio::features::VIRTIO_NET_F_CSUM;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::{EtherType, MacAddr, VlanId, VlanSet};
 
@@ -59,7 +61,8 @@ impl Lan {
             kept = config.clone();
         });
         let options = GuestOptions::default();
-        let attacker = rig.guest(0, &options);
+        let features = options.features | VIRTIO_NET_F_CSUM;
+        let attacker = rig.guest(0, &GuestOptions { features, ..GuestOptions::default() });
         let bystander = rig.guest(1, &options);
         let victims = Victims::start(&rig, 2, 3);
         Lan { rig, config: kept, attacker, bystander, victims }
@@ -159,6 +162,40 @@ fn tags_that_hop_by_a_native_vlan() {
         let plain = frame(station, source, 100, 2);
         send(&mut lan.attacker, &tagged(&plain, if outer == [tag(10)] { outer } else { &[] }));
         assert_eq!(take(&mut lan.bystander, 1)[0].1, plain);
+        lan.victims.go_on();
+        lan.end();
+    }
+}
+
+/// No checksum that is left to the switch writes a VLAN into a tag. The switch would sum it in the copy,
+/// behind all decisions.
+#[test]
+fn tags_written_by_a_checksum() {
+    let up = || {
+        let vlans: VlanSet = [10, 30].map(id).into_iter().collect();
+        let role = VlanRole::Trunk { tpid: EtherType::VLAN, vlans: Box::new(vlans), native: None };
+        PortVlans { role, priority: 0 }
+    };
+    for (attacker, own) in [(PortVlans::access(id(10)), tag(0)), (trunk(), tag(10))] {
+        let mut lan = Lan::beside(up(), attacker, |_| ());
+        let station = mac(8);
+        send(&mut lan.bystander, &tagged(&frame(BROADCAST, station, 60, 1), &[tag(10)]));
+        take(&mut lan.attacker, 1);
+        let mut sent = tagged(&[&station.0[..], &mac(9).0, &[8, 0], &[0; 46]].concat(), &[own]);
+        // Behind the tag of VLAN 10, the checksum is 20: it is the complement of the sum.
+        let word: u16 = !20 - 10 - 0x0800;
+        sent[20..22].copy_from_slice(&word.to_be_bytes());
+        for start in [14, 15, 16, 17] {
+            let header = NetHeader { flags: NEEDS_CSUM, csum_start: start, ..NetHeader::default() };
+            assert!(lan.attacker.send(&header, &sent));
+            lan.attacker.flush();
+            let mut got = Vec::new();
+            wait_until("it is dropped or arrives", || {
+                got.extend(arrived(&mut lan.bystander));
+                lan.rig.drops(0, "checksum-range") == u64::from(start) - 13 || !got.is_empty()
+            });
+            assert!(got.is_empty(), "a checksum from {start} on: {got:x?}");
+        }
         lan.victims.go_on();
         lan.end();
     }

@@ -51,6 +51,30 @@ fn tcp_frame(v4: bool, len: usize) -> Vec<u8> {
     frame
 }
 
+/// A peer on this machine may leave a checksum, but not one over a tag of the inner frame: its value would
+/// choose another VLAN than the one that was judged.
+#[test]
+fn an_unfinished_checksum_begins_behind_the_inner_tags() {
+    let kind = Kind::vxlan(7);
+    let mut rig = Rig::new(vec![kind.config(true)]);
+    let plain = inner_frame();
+    for (tags, payload) in [(&[][..], 14), (&[0x81, 0, 0, 0], 18), (&[0x91, 0, 0, 5, 0x88, 0xa8, 0, 5], 22)] {
+        let inner = [&plain[..12], tags, &plain[12..]].concat();
+        let mut packet = kind.packet(true, &inner);
+        // Without an outer checksum.
+        packet[40..42].fill(0);
+        let front = packet.len() - inner.len();
+        for start in 0..payload + 4 {
+            let end = rig.send_unfinished(&packet, partial(front + start, 0));
+            if start < payload {
+                assert_eq!(end, End::Dropped(1, Reason::TunnelChecksum), "{start} behind {tags:x?}");
+            } else {
+                assert_eq!(end, End::Inside(0, inner.clone(), partial(start, 0)));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_wrong_checksum_is_found_wherever_the_fault_is() {
     for v4 in [true, false] {
