@@ -372,6 +372,8 @@ impl Bridge {
     ) {
         let now = packets.now();
         let has_networks = rules.has_networks() || self.is_entered;
+        // Where this finds the VLANs, priority tags lead on to further bytes.
+        let looks_behind = rules.have_vlans() && !self.is_entered;
         let key_of = |packets: &mut Packets<'_>, id| {
             // The fact is taken out: a trunk's form would write a second tag for it.
             let network = if has_networks { take_vlan(packets, id) } else { None };
@@ -387,7 +389,8 @@ impl Bridge {
         let mut entry = Err(Reason::BadSource);
         loop {
             let head = packets.head(rest[0]);
-            let is_alone = key.is_alone();
+            let has_priority = looks_behind && key.has_priority_tag();
+            let is_alone = key.is_cut() || has_priority && rules::has_second_tag(head);
             if !before.is_some_and(|before| before.has_entry_of(&key)) {
                 entry = Entry::of(rules, self.is_entered, head, key.port, key.network);
             }
@@ -401,7 +404,7 @@ impl Bridge {
             let mut following = None;
             while let Some(&id) = rest.get(len) {
                 let other = key_of(packets, id);
-                if other != key || is_alone {
+                if other != key || is_alone || has_priority && rules::has_second_tag(packets.head(id)) {
                     following = Some(other);
                     break;
                 }
@@ -455,6 +458,7 @@ impl Bridge {
     ) {
         for &id in row {
             if fate.extra_tags > 0
+                && !matches!(fate.decision, Decision::Drop(_))
                 && let Err(reason) = pop(packets, id, fate.extra_tags)
             {
                 packets.discard(id, reason);
@@ -554,11 +558,16 @@ impl RowKey {
         RowKey { front: front.map_or(0, |front| u128::from_ne_bytes(*front)), port, network }
     }
 
-    /// Returns whether the fate of a frame depends on further bytes: it may end within its tag, or have
-    /// further priority tags.
+    /// Returns whether the frame may end within its tag.
     #[inline]
-    fn is_alone(&self) -> bool {
-        self.front == 0 || rules::is_priority_tag(u32::from_be_bytes(self.rest()))
+    fn is_cut(&self) -> bool {
+        self.front == 0
+    }
+
+    /// Returns whether the first tag is a priority tag, so that further ones may follow.
+    #[inline]
+    fn has_priority_tag(&self) -> bool {
+        rules::is_priority_tag(u32::from_be_bytes(self.rest()))
     }
 
     /// Returns the four bytes behind the addresses.
@@ -573,7 +582,7 @@ impl RowKey {
     #[inline]
     fn has_entry_of(&self, other: &Self) -> bool {
         let is_same = self.rest() == other.rest() && (self.port, self.network) == (other.port, other.network);
-        is_same && !self.is_alone() && other.front != 0
+        is_same && !self.is_cut() && !self.has_priority_tag() && !other.is_cut()
     }
 }
 

@@ -4,8 +4,8 @@ use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets};
 use straightline_wire::{Dscp, EtherType, ipv4, ipv6, vlan};
 
-/// A node that marks each IPv4 and IPv6 packet with a code point, behind up to two VLAN tags. Other
-/// packets, and bits of congestion (ECN), stay as they are. It has one edge.
+/// A node that marks each IPv4 and IPv6 packet with a code point, behind priority tags and up to two
+/// tags of VLANs. Other packets, and bits of congestion (ECN), stay as they are. It has one edge.
 ///
 /// Checksums of TCP and UDP do not cover the code point. That of IPv4 is changed by the difference, so a
 /// wrong one stays wrong. Segments of a GSO packet get its header.
@@ -32,9 +32,9 @@ impl Node for SetDscp {
 /// Marks the packet that begins with `head`.
 #[inline]
 fn mark(head: &mut [u8], dscp: Dscp) {
-    let Ok(tags) = vlan::skip(head) else { return };
-    let Some(packet) = head.get_mut(tags.payload..) else { return };
-    match tags.ether_type {
+    let Ok((ether_type, payload)) = vlan::skip_all(head) else { return };
+    let Some(packet) = head.get_mut(payload..) else { return };
+    match ether_type {
         EtherType::IPV4 => {
             if let Ok(mut header) = ipv4::Header::new_checked(packet) {
                 header.replace_tos(dscp.put(header.tos()));
@@ -123,6 +123,25 @@ mod tests {
             let before = short.clone();
             mark(&mut short, Dscp::new(46).unwrap());
             prop_assert_eq!(short, before);
+        }
+    }
+
+    /// The bridge takes priority tags off later, so they are no way around the mark.
+    #[test]
+    fn a_packet_behind_priority_tags_is_marked() {
+        for (is_ipv6, count) in [false, true].into_iter().flat_map(|is_ipv6| (0..=4).map(move |n| (is_ipv6, n))) {
+            let stack = [[0x81, 0, 0, 0], [0x88, 0xa8, 0xe0, 0]].concat().repeat(2)[..4 * count].to_vec();
+            for behind in [&[][..], &[0x81, 0, 0, 5], &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6]] {
+                let tags = [&stack, behind].concat();
+                let tagged = |class| {
+                    let mut bytes = frame([None, None], is_ipv6, class);
+                    bytes.splice(12..12, tags.iter().copied());
+                    bytes
+                };
+                let mut marked = tagged(1);
+                mark(&mut marked, Dscp::new(46).unwrap());
+                assert_eq!(marked, tagged(46 << 2 | 1), "{tags:x?}");
+            }
         }
     }
 

@@ -273,6 +273,25 @@ fn skip_priority_tags(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
     }
 }
 
+/// Skips the Ethernet header of `frame`, its priority tags as [`skip_priority`] does, and up to two tags
+/// behind them as [`skip`] does. Returns the type behind them, and the offset of what follows.
+///
+/// # Errors
+/// Those of both.
+#[inline]
+pub fn skip_all(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
+    let ether_type = ethernet::Header::new_checked(frame)?.ether_type();
+    if ether_type.is_vlan() { skip_all_tags(frame) } else { Ok((ether_type, ethernet::LEN)) }
+}
+
+#[cold]
+fn skip_all_tags(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
+    let (_, payload) = skip_priority_tags(frame)?;
+    let priority_tags = payload - ethernet::LEN;
+    let tags = skip(&frame[priority_tags..])?;
+    Ok((tags.ether_type, priority_tags + tags.payload))
+}
+
 /// Returns whether a byte of `frame` is behind its Ethernet header and all tags, with every type that some
 /// receiver takes for one. A byte within them is what decides the frame's way.
 #[inline]
@@ -363,6 +382,25 @@ mod tests {
         }
         let five = frame(&[&kinds.concat()[..], &[0x81, 0, 0, 0, 8, 0]].concat());
         assert_eq!(skip_priority(&five), Err(WireError::TooManyTags));
+    }
+
+    #[test]
+    fn priority_tags_and_two_more_are_skipped() {
+        let priority = [&[0x81, 0, 0, 0][..], &[0x88, 0xa8, 0xf0, 0], &[0x81, 0, 0xe0, 0], &[0x88, 0xa8, 0, 0]];
+        let others = [&[0x88, 0xa8, 0, 5][..], &[0x81, 0, 0, 0]];
+        for (before, behind) in (0..=4).flat_map(|before| (0..=2).map(move |behind| (before, behind))) {
+            let stack = [&priority[..before], &others[..behind]].concat().concat();
+            let bytes = frame(&[&stack[..], &[8, 0], &[1; 4]].concat());
+            let payload = 14 + stack.len();
+            assert_eq!(skip_all(&bytes), Ok((EtherType::IPV4, payload)), "{stack:x?}");
+            for len in 0..payload {
+                assert_eq!(skip_all(&bytes[..len]), Err(WireError::Truncated), "{len} of {stack:x?}");
+            }
+        }
+        let five = frame(&[&priority.concat()[..], &[0x81, 0, 0, 0, 8, 0]].concat());
+        assert_eq!(skip_all(&five), Err(WireError::TooManyTags));
+        let three = frame(&[&others[0].repeat(3)[..], &[8, 0]].concat());
+        assert_eq!(skip_all(&three), Ok((EtherType::SERVICE_VLAN, 22)));
     }
 
     #[test]

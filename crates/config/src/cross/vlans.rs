@@ -64,23 +64,39 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// Warns of an access port in the native VLAN of a trunk. A tag that its guest puts into a frame would be
-/// the first one that the next switch sees.
+/// Warns of an access port or a port for customers in the native VLAN of a trunk. A tag that its guest puts
+/// into a frame would be the first one that the next switch sees.
 fn check_native(draft: &Draft, trunk: &PortConfig, ports: &[&PortConfig], report: &mut Findings<'_>) {
     let Some(PortVlans { role: VlanRole::Trunk { native: Some(native), .. }, .. }) = &trunk.rules.vlans else { return };
-    let is_access = |port: &PortConfig| {
-        let is_trunk_or_customer =
-            port.rules.vlans.as_ref().is_some_and(|vlans| !matches!(vlans.role, VlanRole::Access(_)));
-        !is_trunk_or_customer && untagged(port) == Some(native.id)
-    };
-    let Some(access) = ports.iter().find(|port| is_access(port)).filter(|_| !native.is_tagged) else { return };
+    if native.is_tagged {
+        return;
+    }
     let Some((_, spans)) = draft.ports.iter().find(|(port, _)| port.name == trunk.name) else { return };
-    let message = format!(
-        "native-vlan of port {:?}: access port {:?} is in VLAN {} as well, whose frames leave without a tag, and drop as \
-         nested-tag if they have one inside; write native = \"tagged\" if the next switch takes these frames with a tag",
-        trunk.name, access.name, native.id
-    );
-    report.warn(spans.native_vlan.as_ref().unwrap_or(&spans.name), message);
+    let span = spans.native_vlan.as_ref().unwrap_or(&spans.name);
+    let is_customer =
+        |port: &PortConfig| port.rules.vlans.as_ref().is_some_and(|vlans| matches!(vlans.role, VlanRole::Customer(_)));
+    let is_access =
+        |port: &PortConfig| port.rules.vlans.as_ref().is_none_or(|vlans| matches!(vlans.role, VlanRole::Access(_)));
+    let mut members = ports.iter().filter(|port| untagged(port) == Some(native.id));
+    if let Some(access) = members.clone().find(|port| is_access(port)) {
+        let message = format!(
+            "native-vlan of port {:?}: access port {:?} is in VLAN {} as well, whose frames leave without a tag, and \
+             drop as nested-tag if they have one inside; write native = \"tagged\" if the next switch takes these \
+             frames with a tag",
+            trunk.name, access.name, native.id
+        );
+        report.warn(span, message);
+    }
+    // With nested tags, somebody has thought of those of customers.
+    if let Some(customer) = members.find(|port| is_customer(port)).filter(|_| !native.has_nested_tags) {
+        let message = format!(
+            "native-vlan of port {:?}: qinq port {:?} is in VLAN {} as well, and its frames with a tag of the customer \
+             drop as nested-tag here, because they leave without another one; write native = \"tagged\", or \
+             nested-tags = true for tags of the other kind",
+            trunk.name, customer.name, native.id
+        );
+        report.warn(span, message);
+    }
 }
 
 /// Checks that keys which only a bridge heeds belong to ports of bridges.

@@ -551,12 +551,20 @@ fn an_access_vlan_that_is_native_on_a_trunk_is_worth_a_warning() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("f.toml:5: native-vlan of port \"p\": access port \"q\" is in VLAN 5"), "{found:?}");
     assert!(found[0].contains("write native = \"tagged\""), "{found:?}");
+    let customer = warnings("trunk = [10]\nnative-vlan = 5", "qinq = 5");
+    assert_eq!(customer.len(), 1, "{customer:?}");
+    assert!(
+        customer[0].starts_with("f.toml:5: native-vlan of port \"p\": qinq port \"q\" is in VLAN 5"),
+        "{customer:?}"
+    );
+    assert!(customer[0].contains("native = \"tagged\"") && customer[0].contains("nested-tags = true"), "{customer:?}");
     let default = warnings("trunk = [10]\nnative-vlan = 1", "");
     assert!(default.iter().any(|warning| warning.contains("access port \"q\" is in VLAN 1")), "{default:?}");
     for (p, q) in [
         ("trunk = [10]\nnative-vlan = 5\nnative = \"tagged\"", "vlan = 5"),
         ("trunk = [10]\nnative-vlan = 5", "vlan = 10"),
-        ("trunk = [10]\nnative-vlan = 5", "qinq = 5"),
+        ("trunk = [10]\nnative-vlan = 5\nnative = \"tagged\"", "qinq = 5"),
+        ("trunk = [10]\nnative-vlan = 5\nnested-tags = true", "qinq = 5"),
         ("trunk = [10]\nnative-vlan = 5\nnested-tags = true", "trunk = [5]"),
     ] {
         assert_eq!(warnings(p, q), [""; 0], "{p} {q}");

@@ -306,12 +306,16 @@ impl PortVlans {
             }
             VlanRole::Trunk { tpid, vlans, native } => {
                 let found = Found::of(tag);
-                if tag == 0 || found.tpid != *tpid {
+                if tag == 0 || found.tpid != *tpid || found.vid == 0 {
                     let native = native.ok_or(Reason::VlanNotAllowed)?;
-                    return Ok(self.untagged_in(native.id));
+                    if tag != 0 && found.tpid != *tpid && native.has_nested_tags {
+                        // It is a customer's, whose frames stay as they are.
+                        return Ok(self.untagged_in(native.id));
+                    }
+                    // A tag of a VLAN behind priority tags is a part of the packet.
+                    return self.behind_priority_tags(native.id, tag, head).map(|(_, found)| found);
                 }
-                let id = if found.vid == 0 { native.map(|native| native.id) } else { VlanId::new(found.vid) };
-                match id.filter(|id| vlans.contains(*id)) {
+                match VlanId::new(found.vid).filter(|id| vlans.contains(*id)) {
                     Some(id) => Ok(found.within(id, 1)),
                     None => Err(Reason::VlanNotAllowed),
                 }
@@ -326,18 +330,27 @@ impl PortVlans {
         Classified { vlan, pops: 0 }
     }
 
-    /// A frame that may have priority tags, but no VLAN, goes on in this one. It has the priority of the
-    /// first tag.
+    /// A frame that may have priority tags, but no VLAN, goes on in this one.
     #[inline]
     fn without_vlan(&self, id: VlanId, tag: u32, head: &[u8]) -> Result<Classified, Reason> {
+        match self.behind_priority_tags(id, tag, head)? {
+            (ether_type, _) if ether_type.is_vlan() => Err(Reason::VlanNotAllowed),
+            (_, found) => Ok(found),
+        }
+    }
+
+    /// A frame goes on in a VLAN, without its priority tags. It has the priority of the first one. Returns
+    /// the type behind them, too; 0 if it is not that of a tag.
+    #[inline]
+    fn behind_priority_tags(&self, id: VlanId, tag: u32, head: &[u8]) -> Result<(EtherType, Classified), Reason> {
         if tag == 0 {
-            return Ok(self.untagged_in(id));
+            return Ok((EtherType(0), self.untagged_in(id)));
         }
         match vlan::skip_priority(head) {
-            Ok((ether_type, _)) if ether_type.is_vlan() => Err(Reason::VlanNotAllowed),
-            Ok((_, payload)) => {
+            Ok((ether_type, ethernet::LEN)) => Ok((ether_type, self.untagged_in(id))),
+            Ok((ether_type, payload)) => {
                 let pops = (payload - ethernet::LEN) / vlan::LEN;
-                Ok(Found::of(tag).within(id, pops))
+                Ok((ether_type, Found::of(tag).within(id, pops)))
             }
             Err(WireError::TooManyTags) => Err(Reason::Hidden),
             Err(_) => Err(Reason::Runt),

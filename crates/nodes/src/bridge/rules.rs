@@ -28,6 +28,8 @@ pub(crate) struct Rules {
     storms: Vec<Storm>,
     /// A port's tunnel finds the VLANs of its frames.
     has_networks: bool,
+    /// Ports of the bridge have VLANs.
+    has_vlans: bool,
 }
 
 /// Part of a second whose frames may be flooded at once.
@@ -157,7 +159,8 @@ impl Rules {
             lanes[port.index.index()].takes_fact = true;
         }
         let has_networks = lanes.iter().any(|lane| lane.has_networks);
-        let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms, has_networks };
+        let has_vlans = ports.iter().any(|port| port.rules.vlans.is_some());
+        let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms, has_networks, has_vlans };
         let mut known = HashMap::new();
         for vid in 0..=VlanId::MAX.get() {
             // Most VLANs have the same ports as the one before.
@@ -219,8 +222,9 @@ impl Rules {
     }
 
     /// Returns whether ports of the bridge have VLANs. Then all of them have.
+    #[inline]
     pub(crate) fn have_vlans(&self) -> bool {
-        self.members.iter().flatten().any(|rules| rules.vlans.is_some())
+        self.has_vlans
     }
 
     /// Returns whether a frame in this VLAN may leave by a port.
@@ -326,10 +330,21 @@ pub(super) fn is_priority_tag(rest: u32) -> bool {
     is_tag((rest >> 16) as u16) && rest & 0xfff == 0
 }
 
+/// Returns whether the type behind the first tag of a frame is that of a tag.
+#[inline]
+pub(super) fn has_second_tag(head: &[u8]) -> bool {
+    type_at(head, TAGGED - 2).is_vlan()
+}
+
 /// Returns the type that a frame begins with; 0 if it has none.
 #[inline]
 pub(super) fn type_of(head: &[u8]) -> EtherType {
-    let bytes = head.get(12..14).and_then(|bytes| bytes.first_chunk());
+    type_at(head, vlan::OFFSET)
+}
+
+#[inline]
+fn type_at(head: &[u8], at: usize) -> EtherType {
+    let bytes = head.get(at..at + 2).and_then(|bytes| bytes.first_chunk());
     EtherType(bytes.map_or(0, |bytes| u16::from_be_bytes(*bytes)))
 }
 

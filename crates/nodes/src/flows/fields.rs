@@ -24,7 +24,7 @@ use straightline_packet::{Checksum, PacketId, PacketVlan, Packets, Reason};
 use straightline_wire::{EtherType, VlanId, checksum, crc32c};
 
 use crate::bridge::{pop, push};
-use crate::headers::{Headers, Network, TAG_PRESENT, Transport};
+use crate::headers::{Headers, Network, TAG_PRESENT, Transport, VID};
 
 /// Values of a packet that are not in its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -368,7 +368,11 @@ impl View<'_, '_> {
         if let Some(tag) = self.packets.head_mut(self.id).get_mut(14..16) {
             tag.copy_from_slice(&[high, low]);
         }
-        self.headers.tag = after;
+        let before = std::mem::replace(&mut self.headers.tag, after);
+        // A priority tag is stepped over, and a tag of a VLAN is not.
+        if (before & VID == 0) != (after & VID == 0) {
+            self.parse_behind_tags();
+        }
         Ok(())
     }
 

@@ -347,8 +347,8 @@ fn recognise_unfinished(packets: &mut Packets<'_>, id: PacketId, found: &Found) 
 /// marks.
 fn mark(head: &mut [u8], outer: Ecn, carries: Carries) -> Result<(), Reason> {
     let (ether_type, l3) = match carries {
-        Carries::Ethernet => match vlan::skip(head) {
-            Ok(tags) => (Some(tags.ether_type), tags.payload),
+        Carries::Ethernet => match vlan::skip_all(head) {
+            Ok((ether_type, payload)) => (Some(ether_type), payload),
             Err(_) => return Ok(()),
         },
         Carries::Ip(_) | Carries::AnyIp => (ip_inside(head, carries), 0),

@@ -285,7 +285,8 @@ impl Encap {
         let mut selected = Batch::new();
         for &id in batch.ids() {
             let head = packets.head(id);
-            match Question::of(head) {
+            // It carries no IP behind a tag, so it does not answer behind one, either.
+            match Question::of(head).filter(|_| vlan::skip_priority(head).is_ok_and(|(_, at)| at == ethernet::LEN)) {
                 None if is_ip(head) => {
                     if let Ok(header) = ethernet::Header::new_checked(head) {
                         face.learn(header.src());

@@ -86,28 +86,37 @@ pub(super) fn enter(port: &BridgePort, frame: &[u8]) -> Option<Inside> {
         VlanRole::Access(vid) if !is_tagged => Some((vid.get(), own, frame.to_vec())),
         VlanRole::Access(vid) => {
             let behind = without_priority_tags(frame)?;
-            Some((vid.get(), word(frame, 14) & 0xf000, [&frame[..12], behind].concat()))
+            let is_tagged = matches!(behind, [0x81, 0x00, ..] | [0x88, 0xa8, ..]);
+            (!is_tagged).then(|| (vid.get(), word(frame, 14) & 0xf000, [&frame[..12], behind].concat()))
+        }
+        VlanRole::Trunk { tpid: own_tpid, native, .. }
+            if is_tagged
+                && word(frame, 14) & 0xfff == 0
+                && (tpid == own_tpid.0 || !native.as_ref().is_some_and(|native| native.has_nested_tags)) =>
+        {
+            let behind = without_priority_tags(frame)?;
+            Some((native.as_ref()?.id.get(), word(frame, 14) & 0xf000, [&frame[..12], behind].concat()))
         }
         VlanRole::Trunk { tpid: own_tpid, native, .. } if tpid != own_tpid.0 => {
             Some((native.as_ref()?.id.get(), own, frame.to_vec()))
         }
         VlanRole::Networks { .. } => unreachable!("it is one of the others"),
-        VlanRole::Trunk { vlans, native, .. } => {
+        VlanRole::Trunk { vlans, .. } => {
             let tci = word(frame, 14);
-            let vid = if tci & 0xfff == 0 { native.as_ref()?.id } else { VlanId::new(tci & 0xfff)? };
+            let vid = VlanId::new(tci & 0xfff)?;
             vlans.contains(vid).then(|| (vid.get(), tci & 0xf000, stripped()))
         }
     }
 }
 
-/// Returns the bytes of a frame from its type on, behind up to four tags of VLAN 0; `None` if there is a tag
-/// of another VLAN, or one more.
+/// Returns the bytes of a frame from its type on, behind up to four tags of VLAN 0; `None` if there is one
+/// more, or if the frame ends within a tag.
 fn without_priority_tags(frame: &[u8]) -> Option<&[u8]> {
     let mut rest = &frame[12..];
     for _ in 0..=4 {
         match rest {
-            [0x81, 0x00, ..] | [0x88, 0xa8, ..] if rest.len() < 6 || rest[2] & 0xf != 0 || rest[3] != 0 => return None,
-            [0x81, 0x00, ..] | [0x88, 0xa8, ..] => rest = &rest[4..],
+            [0x81, 0x00, ..] | [0x88, 0xa8, ..] if rest.len() < 6 => return None,
+            [0x81, 0x00, high, 0, ..] | [0x88, 0xa8, high, 0, ..] if high & 0xf == 0 => rest = &rest[4..],
             _ => return Some(rest),
         }
     }

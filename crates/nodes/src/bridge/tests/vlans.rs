@@ -234,9 +234,42 @@ fn an_access_port_takes_priority_tags_off() {
     assert!(rig.forward(vec![(0, frame(ALL, 1, &stack[..20]))]).concat().is_empty());
     assert_eq!(rig.dropped_as(0, Reason::Hidden), 1);
     // Frames of one row differ behind the first tag.
-    let rows = [&stack[..8], &[stack[..4].to_vec(), vec![0x81, 0, 0, 20]].concat(), &stack[..4]];
-    let got = rig.forward(rows.map(|tags| (0, frame(ALL, 1, tags))).to_vec());
-    assert_eq!(got[1], vec![frame(ALL, 1, &[]); 2]);
+    let [one, two, nested] = [&stack[..4], &stack[..8], &[stack[..4].to_vec(), vec![0x81, 0, 0, 20]].concat()];
+    for rows in [[two, nested, one, one], [one, one, nested, two], [one, two, one, nested], [nested, one, two, one]] {
+        for to in [ALL, [2, 0, 0, 0, 0, 2]] {
+            let got = rig.forward(rows.map(|tags| (0, frame(to, 1, tags))).to_vec());
+            assert_eq!(got[1], vec![frame(to, 1, &[]); 3]);
+        }
+    }
+}
+
+/// In its native VLAN, a trunk takes them off as an access port does. A tag of a VLAN behind them is inside of
+/// the frame.
+#[test]
+fn a_trunk_takes_priority_tags_off_in_its_native_vlan() {
+    let customer = PortVlans { role: VlanRole::Customer(id(10)), priority: 0 };
+    let ports =
+        [trunk(EtherType::VLAN, &[20], Some((10, false))), access(10), customer, trunk(EtherType::VLAN, &[10], None)];
+    let ports: Vec<_> = (0..).zip(ports).map(|(at, vlans)| of(at, vlans)).collect();
+    let mut rig = Rig::new(&ports);
+    rig.forward(vec![(1, frame(ALL, 2, &[]))]);
+    let kinds = [[0x88, 0xa8, 0xe0, 0], [0x81, 0, 0xe0, 0]];
+    for (first, count) in (0..2).flat_map(|first| (1..=4).map(move |count| (first, count))) {
+        let stack: Vec<u8> = kinds.into_iter().cycle().skip(first).take(count).flatten().collect();
+        for to in [ALL, [2, 0, 0, 0, 0, 2]] {
+            let sent = frame(to, 1, &stack);
+            let got = rig.forward(vec![(0, sent.clone()), (0, sent)]);
+            assert_eq!(got[1], vec![frame(to, 1, &[]); 2], "{stack:x?}");
+            let tagged = vec![frame(to, 1, &[0x81, 0, 0xe0, 10]); 2];
+            assert_eq!(got[3], if to == ALL { tagged } else { vec![] }, "{stack:x?}: the priority of the first");
+        }
+        let nested = frame(ALL, 1, &[&stack[..], &[0x81, 0, 0, 20]].concat());
+        let got = rig.forward(vec![(0, nested)]);
+        assert_eq!(got[2], [frame(ALL, 1, &[0x81, 0, 0, 20])], "{stack:x?}");
+        assert!(got[1].is_empty(), "{stack:x?}");
+    }
+    assert!(rig.forward(vec![(0, frame(ALL, 1, &kinds[0].repeat(5)))]).concat().is_empty());
+    assert_eq!(rig.dropped_as(0, Reason::Hidden), 1);
 }
 
 #[test]

@@ -214,6 +214,46 @@ fn flows_look_behind_priority_tags() {
     assert_eq!(rig.send(frame(&[0x81, 0, 0, 0, 0x81, 0, 0, 5])).concat().len(), 1, "it is no ARP for anybody");
 }
 
+/// A changed VLAN is another view of what is behind the tag: a priority tag is stepped over.
+#[test]
+fn flows_look_again_where_a_tag_becomes_a_priority_tag() {
+    let vid = |vid: u128| Action::SetField {
+        field: Field::VlanTci,
+        value: 0x1000 | vid,
+        mask: 0x1fff,
+        spelling: Spelling::Mod,
+    };
+    let again = Action::Resubmit { port: None, table: Some(1) };
+    let with = |first: u128| {
+        let arp = Match::new().with(Field::EthType, 0x0806);
+        let flows = [
+            flow(0, 1, Match::new(), vec![vid(first), again.clone()]),
+            flow(1, 2, arp, vec![]),
+            flow(1, 1, Match::new(), vec![output(2)]),
+        ];
+        let mut rig = Rig::new();
+        rig.publish(&flows);
+        rig
+    };
+    let frame = |tags: &[u8]| {
+        let bytes = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], tags, &[8, 6], &[0; 46]].concat();
+        vec![Carried::plain(0, bytes)]
+    };
+    let stack = |first: u8, count| [vec![0x81, 0, 0, first], [0x81, 0, 0, 0].repeat(count)].concat();
+    let mut rig = with(0);
+    for count in 0..4 {
+        assert!(rig.send(frame(&stack(5, count))).concat().is_empty(), "{count} tags behind it");
+    }
+    assert_eq!(rig.dropped(), [("flow-drop", 4)]);
+    assert!(rig.send(frame(&stack(5, 4))).concat().is_empty());
+    assert_eq!(rig.dropped(), [("flow-drop", 4), ("hidden", 1)]);
+    let mut rig = with(5);
+    for count in 1..4 {
+        assert_eq!(rig.send(frame(&stack(0, count))).concat().len(), 1, "{count} tags behind that of a VLAN");
+    }
+    assert!(rig.send(frame(&stack(0, 0))).concat().is_empty(), "ARP in a VLAN");
+}
+
 #[test]
 fn calls_have_limits() {
     let again = |actions: &[Action], table| [actions, &[Action::Resubmit { port: None, table: Some(table) }]].concat();

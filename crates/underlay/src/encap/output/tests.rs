@@ -586,12 +586,15 @@ fn a_tunnel_of_ip_answers_for_far_addresses() {
     assert_eq!((&answer[..6], &answer[6..12]), (&station.0[..], &mac.0[..]));
     assert_eq!(rig.tunnels[0].face.as_ref().unwrap().inside(), station);
     assert!(rig.dropped(0).is_empty());
-    let mut tagged = packet_to(1);
-    tagged.splice(12..12, [0x81, 0, 0, 9]);
-    for other in [tagged, vec![0xff; 60], vec![0; 14]] {
+    let tagged = |bytes: &[u8], vid| [&bytes[..12], &[0x81, 0, 0, vid], &bytes[12..]].concat();
+    // Behind a priority tag, it neither carries IP nor answers.
+    let asked = tagged(question.bytes(), 0);
+    for other in [tagged(&packet_to(1), 9), tagged(&packet_to(1), 0), asked, vec![0xff; 60], vec![0; 14]] {
         assert!(rig.send(&other, NOTHING).is_empty());
     }
-    assert_eq!(rig.dropped(0), [(Reason::NotIp, 3)]);
+    rig.worker.turn();
+    assert!(rig.inside.take().is_empty());
+    assert_eq!(rig.dropped(0), [(Reason::NotIp, 5)]);
     assert_eq!(rig.send(&packet_to(1), NOTHING).len(), 1);
 }
 

@@ -373,6 +373,13 @@ fn a_mark_reaches_packets_behind_tags_and_leaves_others_alone() {
     };
     assert_eq!(send(&tagged(2)).inside(), tagged(3));
     assert_eq!(send(&tagged(0)), End::Dropped(1, Reason::TunnelEcn));
+    let priority = |ecn| {
+        let mut frame = tagged(ecn);
+        frame.splice(12..12, [0x81, 0, 0, 0].repeat(4));
+        frame
+    };
+    assert_eq!(send(&priority(2)).inside(), priority(3));
+    assert_eq!(send(&priority(0)), End::Dropped(1, Reason::TunnelEcn));
     // ARP, a frame of 14 bytes, and IP that is none.
     for frame in [[&inner_frame()[..12], &[8, 6], &[1; 28]].concat(), inner_frame()[..14].to_vec(), {
         let mut frame = inner_frame();

@@ -30,7 +30,7 @@ pub(super) enum Rule {
     BridgeGroupForwarded,
     /// Provider bridges drop frames to the addresses that are reserved in customers' bridges only.
     CustomerReservedDropped,
-    /// Access ports take off one tag of VLAN 0, and take what is behind it as payload.
+    /// Ports take off one tag of VLAN 0 of their own TPID, and take what is behind it as payload.
     OnePriorityTag,
     /// A frame leaves without a tag of its VLAN, and begins with a tag that was inside.
     NestedTagFirst,
@@ -153,6 +153,10 @@ impl Model {
         };
         let strip = |tag: Tag, vid: u16| Some((Tag { vid, ..tag }, without_tag(frame)));
         match (&port.mode, outer) {
+            (Mode::Trunk(_, native), Outer::Tagged(tag)) if tag.vid == 0 && !self.is(Rule::OnePriorityTag) => {
+                let vid = native.as_ref()?.vlan;
+                Some((Tag { tpid: port.tpid(), vid, ..tag }, behind_priority_tags(frame)?))
+            }
             (Mode::Trunk(_, native), outer) => match outer {
                 Outer::Tagged(tag) if is_own(&tag) && tag.vid != 0 => {
                     port.has(tag.vid).then(|| strip(tag, tag.vid)).flatten()
@@ -221,9 +225,13 @@ fn outer_of(frame: &[u8]) -> Outer {
     Outer::Tagged(Tag { tpid, vid: tci & 0xfff, priority, dei: tci & 0x1000 != 0 })
 }
 
-/// Returns a frame without its tags of VLAN 0, of which there are at most four; `None` if one of another VLAN
-/// is behind them.
+/// Returns a frame without its tags of VLAN 0; `None` if one of another VLAN is behind them.
 fn without_priority_tags(frame: &[u8]) -> Option<Vec<u8>> {
+    behind_priority_tags(frame).filter(|rest| matches!(outer_of(rest), Outer::Untagged))
+}
+
+/// Returns a frame without its tags of VLAN 0, of which there are at most four.
+fn behind_priority_tags(frame: &[u8]) -> Option<Vec<u8>> {
     let mut rest = frame.to_vec();
     for _ in 0..4 {
         match outer_of(&rest) {
@@ -231,7 +239,11 @@ fn without_priority_tags(frame: &[u8]) -> Option<Vec<u8>> {
             _ => break,
         }
     }
-    matches!(outer_of(&rest), Outer::Untagged).then_some(rest)
+    match outer_of(&rest) {
+        Outer::Cut => None,
+        Outer::Tagged(tag) if tag.vid == 0 => None,
+        Outer::Tagged(_) | Outer::Untagged => Some(rest),
+    }
 }
 
 /// Returns a frame without its outer tag.
