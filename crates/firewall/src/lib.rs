@@ -77,7 +77,7 @@ pub use definitions::Definitions;
 pub use error::RuleError;
 pub use flow::Flow;
 pub use group::{Group, Set};
-pub use message::{MessageForm, MessageKind};
+pub use message::{MessageForm, MessageKind, MessageRole};
 pub use parse::parse_rule;
 pub use pattern::{Pattern, PatternError};
 pub use policies::Policies;

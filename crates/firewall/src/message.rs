@@ -8,10 +8,10 @@
 
 use std::net::Ipv6Addr;
 
-use straightline_wire::{EtherType, IpProtocol, WireError, arp, ethernet, igmp, ipv4, ipv6, mld, ndp};
+use straightline_wire::{EtherType, IpProtocol, WireError, arp, igmp, ipv4, ipv6, mld, ndp, vlan};
 
-/// Most bytes of an ARP frame: those of the shortest Ethernet frame, without its check sequence.
-const MOST_ARP: usize = 60;
+/// Bytes behind the header of the shortest Ethernet frame. Shorter messages may be padded to them.
+const PADDED: usize = 46;
 
 /// Most bytes of the options of neighbour discovery, and of those with a signature (RFC 3971).
 const MOST_OPTIONS: usize = 128;
@@ -35,10 +35,6 @@ const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// The first solicited-node address; the last 24 bits are those of the address asked for (RFC 4291, 2.7.1).
 const SOLICITED_NODE: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0);
 
-const IPV4: usize = ethernet::LEN;
-const IPV6: usize = ethernet::LEN;
-const BEHIND_IPV6: usize = ethernet::LEN + ipv6::LEN;
-
 /// A kind of messages, each with a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
@@ -48,6 +44,17 @@ pub enum MessageKind {
     Discovery,
     /// Messages of multicast groups: IGMP and MLD, with the discovery of multicast routers.
     Groups,
+}
+
+/// What a message is to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageRole {
+    /// Others answer it. So whoever sends questions decides how many answers they send.
+    Question,
+    /// Others may have asked for it.
+    Answer,
+    /// Neither.
+    Other,
 }
 
 /// The form of a message.
@@ -78,21 +85,55 @@ impl MessageKind {
         }
     }
 
-    /// Returns the form of a message of this kind: a frame of `len` bytes without tags that begins with
-    /// `head`.
+    /// Returns what a message of this kind is to others. `icmp_type` is that of ICMPv6. The frame begins with
+    /// `head`, and may have priority tags.
+    #[must_use]
+    pub fn role(self, icmp_type: u8, head: &[u8]) -> MessageRole {
+        let packet = || vlan::skip_priority(head).ok().and_then(|(ether_type, at)| Some((ether_type, head.get(at..)?)));
+        match (self, icmp_type) {
+            (Self::Arp, _) => match packet().and_then(|(_, packet)| arp::Header::new_checked(packet).ok()) {
+                Some(message) if message.operation() == arp::Operation::REQUEST => MessageRole::Question,
+                Some(message) if message.operation() == arp::Operation::REPLY => MessageRole::Answer,
+                _ => MessageRole::Other,
+            },
+            (Self::Discovery, 135) | (Self::Groups, 130) => MessageRole::Question,
+            (Self::Discovery, 136) | (Self::Groups, 131 | 143) => MessageRole::Answer,
+            (Self::Groups, 0) => {
+                packet().and_then(|(ether_type, packet)| igmp_role(ether_type, packet)).unwrap_or(MessageRole::Other)
+            }
+            _ => MessageRole::Other,
+        }
+    }
+
+    /// Returns the form of a message of this kind: a frame of `len` bytes that begins with `head`. It may
+    /// have priority tags.
     #[must_use]
     pub fn form(self, head: &[u8], len: usize) -> MessageForm {
-        let ether_type = head.get(12..14).map(|bytes| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])));
-        let form = match (self, ether_type) {
-            (Self::Arp, Some(EtherType::ARP)) => right((ethernet::LEN + arp::LEN..=MOST_ARP).contains(&len)),
-            (Self::Discovery, Some(EtherType::IPV6)) => discovery(head, len),
-            (Self::Groups, Some(EtherType::IPV4)) => igmp(head, len).map_or(MessageForm::Wrong, right),
-            (Self::Groups, Some(EtherType::IPV6)) => mld(head, len).map_or(MessageForm::Wrong, right),
-            _ => MessageForm::Wrong,
-        };
+        let Ok((ether_type, at)) = vlan::skip_priority(head) else { return MessageForm::Wrong };
         // What lies behind the visible bytes was not read.
-        if head.len() > len { MessageForm::Wrong } else { form }
+        if head.len() > len {
+            return MessageForm::Wrong;
+        }
+        let packet = &head[at..];
+        let len = len - at;
+        match (self, ether_type) {
+            (Self::Arp, EtherType::ARP) => right((arp::LEN..=PADDED).contains(&len)),
+            (Self::Discovery, EtherType::IPV6) => discovery(packet, len),
+            (Self::Groups, EtherType::IPV4) => igmp(packet, len).map_or(MessageForm::Wrong, right),
+            (Self::Groups, EtherType::IPV6) => mld(packet, len).map_or(MessageForm::Wrong, right),
+            _ => MessageForm::Wrong,
+        }
     }
+}
+
+/// Returns what a message of IGMP is to others.
+fn igmp_role(ether_type: EtherType, packet: &[u8]) -> Option<MessageRole> {
+    let ip = ipv4::Header::new_checked(packet).ok().filter(|_| ether_type == EtherType::IPV4)?;
+    Some(match igmp::Type(*packet.get(ip.header_len())?) {
+        igmp::Type::QUERY => MessageRole::Question,
+        igmp::Type::REPORT_V1 | igmp::Type::REPORT_V2 | igmp::Type::REPORT_V3 => MessageRole::Answer,
+        _ => MessageRole::Other,
+    })
 }
 
 fn right(is_right: bool) -> MessageForm {
@@ -100,12 +141,12 @@ fn right(is_right: bool) -> MessageForm {
 }
 
 /// Returns the form of neighbour discovery. It has no extension headers, and nothing behind the packet.
-fn discovery(head: &[u8], len: usize) -> MessageForm {
-    let message = head.get(IPV6..).and_then(|bytes| ipv6::Header::new_checked(bytes).ok());
-    let Some(ip) = message.filter(|ip| ip.next_header() == IpProtocol::ICMPV6) else { return MessageForm::Wrong };
+fn discovery(packet: &[u8], len: usize) -> MessageForm {
+    let ip = ipv6::Header::new_checked(packet).ok();
+    let Some(ip) = ip.filter(|ip| ip.next_header() == IpProtocol::ICMPV6) else { return MessageForm::Wrong };
     let message_len = usize::from(ip.payload_len());
-    let message = head.get(BEHIND_IPV6..).and_then(|bytes| ndp::Header::new_checked(bytes).ok());
-    let Some(message) = message.filter(|_| len == BEHIND_IPV6 + message_len) else { return MessageForm::Wrong };
+    let message = packet.get(ipv6::LEN..).and_then(|bytes| ndp::Header::new_checked(bytes).ok());
+    let Some(message) = message.filter(|_| len == ipv6::LEN + message_len) else { return MessageForm::Wrong };
     let Some(options) = message_len.checked_sub(message.kind().fixed_len()) else { return MessageForm::Wrong };
     let Some(found) = Options::of(message.options(message_len)) else { return MessageForm::Wrong };
     let most = if found.signs { MOST_SIGNED } else { MOST_OPTIONS };
@@ -160,14 +201,14 @@ impl Options {
 }
 
 /// Returns whether a message of IGMP is of a known type, and as long as its fields say.
-fn igmp(head: &[u8], len: usize) -> Option<bool> {
-    let ip = ipv4::Header::new_checked(head.get(IPV4..)?).ok()?;
+fn igmp(packet: &[u8], len: usize) -> Option<bool> {
+    let ip = ipv4::Header::new_checked(packet).ok()?;
     // The only option is the router alert (RFC 2113).
     let is_plain = matches!(ip.options(), [] | [148, 4, 0, 0]) && !ip.more_fragments() && ip.fragment_offset() == 0;
     let total = usize::from(ip.total_len());
-    let is_whole = len == IPV4 + total || (len <= MOST_ARP && len > IPV4 + total);
+    let is_whole = len == total || (len <= PADDED && len > total);
     let message_len = total.checked_sub(ip.header_len())?;
-    let visible = head.get(IPV4 + ip.header_len()..)?;
+    let visible = packet.get(ip.header_len()..)?;
     let visible = &visible[..visible.len().min(message_len)];
     let expected = match *visible.first()? {
         kind if kind == igmp::Type::QUERY.0 && message_len >= igmp::QUERY_V3_LEN => {
@@ -188,14 +229,14 @@ fn igmp(head: &[u8], len: usize) -> Option<bool> {
 
 /// Returns whether a message of MLD is of a known type, and as long as its fields say. Hop-by-hop options
 /// of eight bytes, which have the router alert, may stand before it.
-fn mld(head: &[u8], len: usize) -> Option<bool> {
-    let ip = ipv6::Header::new_checked(head.get(IPV6..)?).ok()?;
+fn mld(packet: &[u8], len: usize) -> Option<bool> {
+    let ip = ipv6::Header::new_checked(packet).ok()?;
     let payload = usize::from(ip.payload_len());
-    let is_whole = len == BEHIND_IPV6 + payload || (len <= MOST_ARP && len > BEHIND_IPV6 + payload);
+    let is_whole = len == ipv6::LEN + payload || (len <= PADDED && len > ipv6::LEN + payload);
     let options = match ip.next_header() {
         IpProtocol::ICMPV6 => 0,
         IpProtocol::HOP_BY_HOP => {
-            let options: &[u8; 8] = head.get(BEHIND_IPV6..)?.first_chunk()?;
+            let options: &[u8; 8] = packet.get(ipv6::LEN..)?.first_chunk()?;
             if options[..2] != [IpProtocol::ICMPV6.0, 0] || !has_only_alert(&options[2..]) {
                 return Some(false);
             }
@@ -204,7 +245,7 @@ fn mld(head: &[u8], len: usize) -> Option<bool> {
         _ => return Some(false),
     };
     let message_len = payload.checked_sub(options)?;
-    let visible = head.get(BEHIND_IPV6 + options..)?;
+    let visible = packet.get(ipv6::LEN + options..)?;
     let visible = &visible[..visible.len().min(message_len)];
     let expected = match *visible.first()? {
         130 if message_len >= mld::QUERY_V2_LEN => mld::QUERY_V2_LEN + 16 * usize::from(half(visible, 26)?),

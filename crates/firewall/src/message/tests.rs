@@ -1,12 +1,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
-use straightline_wire::MacAddr;
 use straightline_wire::messages::{Link, advertisement, arp_request, probe, solicitation};
+use straightline_wire::{MacAddr, ethernet};
 
 use super::*;
 use crate::message::MessageForm::{Right, ToOne, Wrong};
 
+const BEHIND_IPV6: usize = ethernet::LEN + ipv6::LEN;
 const LINK: Link = Link { src: MacAddr([2, 0, 0, 0, 0, 1]), dst: MacAddr([2, 0, 0, 0, 0, 2]), vlan: None };
 
 fn form(kind: MessageKind, frame: &[u8]) -> MessageForm {
@@ -232,7 +233,7 @@ proptest! {
         let form = kind.form(&bytes, len);
         if form != Wrong {
             let most = match kind {
-                MessageKind::Arp => MOST_ARP,
+                MessageKind::Arp => ethernet::LEN + PADDED,
                 MessageKind::Discovery => BEHIND_IPV6 + 24 + MOST_SIGNED,
                 MessageKind::Groups => usize::MAX,
             };
@@ -241,5 +242,54 @@ proptest! {
         if let ToOne { to, .. } = form {
             prop_assert!(!to.is_multicast() && !IpAddr::from(to).to_string().starts_with("fe80:"));
         }
+    }
+}
+
+#[test]
+fn a_message_asks_or_answers() {
+    use MessageRole::{Answer, Other, Question};
+    let own = Ipv4Addr::new(10, 0, 0, 1);
+    let request = arp_request(LINK, own, own).expect("a message").bytes().to_vec();
+    let with = |at: usize, byte: u8| {
+        let mut frame = request.clone();
+        frame[at] = byte;
+        frame
+    };
+    for (kind, icmp_type, frame, role) in [
+        (MessageKind::Arp, 0, with(21, 1), Question),
+        (MessageKind::Arp, 0, with(21, 2), Answer),
+        (MessageKind::Arp, 0, with(21, 3), Other),
+        (MessageKind::Arp, 0, request[..41].to_vec(), Other),
+        (MessageKind::Groups, 0, packet_v4(&[0x11, 0, 0, 0, 0, 0, 0, 0]), Question),
+        (MessageKind::Groups, 0, packet_v4(&[0x12, 0, 0, 0, 0, 0, 0, 0]), Answer),
+        (MessageKind::Groups, 0, packet_v4(&[0x16, 0, 0, 0, 0, 0, 0, 0]), Answer),
+        (MessageKind::Groups, 0, packet_v4(&[0x22, 0, 0, 0, 0, 0, 0, 0]), Answer),
+        (MessageKind::Groups, 0, packet_v4(&[0x17, 0, 0, 0, 0, 0, 0, 0]), Other),
+        (MessageKind::Groups, 0, packet_v4(&[]), Other),
+    ] {
+        assert_eq!(kind.role(icmp_type, &frame), role, "{frame:?}");
+        let tagged = [&frame[..12], &[0x81, 0, 0, 0].repeat(4), &frame[12..]].concat();
+        assert_eq!(kind.role(icmp_type, &tagged), role, "{frame:?}");
+    }
+    let roles = |kind: MessageKind, types: [u8; 4]| types.map(|icmp_type| kind.role(icmp_type, &[]));
+    assert_eq!(roles(MessageKind::Discovery, [133, 135, 136, 137]), [Other, Question, Answer, Other]);
+    assert_eq!(roles(MessageKind::Groups, [130, 131, 132, 143]), [Question, Answer, Other, Answer]);
+}
+
+#[test]
+fn priority_tags_change_no_form() {
+    let own = v6("2001:db8::1");
+    let frames = [
+        (MessageKind::Arp, arp_request(LINK, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST).expect("ARP").bytes().to_vec()),
+        (MessageKind::Discovery, probe(LINK, own).expect("a probe").bytes().to_vec()),
+        (MessageKind::Groups, packet_v4(&[0x16, 0, 0, 0, 224, 0, 0, 251])),
+    ];
+    for (kind, frame) in frames {
+        let tagged = |tag: &[u8]| [&frame[..12], tag, &frame[12..]].concat();
+        assert_eq!(form(kind, &tagged(&[0x81, 0, 0xe0, 0])), Right);
+        assert_eq!(form(kind, &tagged(&[0x88, 0xa8, 0, 0].repeat(4))), Right);
+        assert_eq!(form(kind, &tagged(&[0x81, 0, 0, 0].repeat(5))), Wrong);
+        assert_eq!(form(kind, &tagged(&[0x81, 0, 0, 1])), Wrong, "of a VLAN");
+        assert_eq!(form(kind, &tagged(&[0x81, 0, 0, 0])[..16]), Wrong);
     }
 }

@@ -239,7 +239,12 @@ impl Facts {
             Checksum::Complete | Checksum::Verified => false,
         };
         let is_other = gso.is_some_and(|gso| (gso.l3, gso.l4) != (headers.l3, headers.l4) || gso.outer.is_some());
-        if changes || is_other { Facts::Damaged } else { facts }
+        match facts {
+            _ if changes || is_other => Facts::Damaged,
+            // Each counts for the limit of messages.
+            Facts::Packet(flow) if flow.protocol == IpProtocol::IGMP.0 => Facts::Single(flow),
+            facts => facts,
+        }
     }
 }
 

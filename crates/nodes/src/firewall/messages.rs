@@ -6,15 +6,18 @@
 //! limit       so many of each kind in a second           this file
 //! ```
 //!
+//! Others decide how many answers a port sends, and must not use up its limit by questions. So answers have
+//! a limit of their own, and each question that reaches a port with groups allows one more.
+//!
 //! They are judged where a port sends them, so that all others share what passes. Ports with groups do it
 //! in their node of [`Firewall`](super::Firewall), and others of the same network in
 //! [`MessageLimit`](super::MessageLimit).
 //! Trusted ports, trunks and tunnels have no limits: many stations are behind them.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use straightline_firewall::{MessageForm, MessageKind};
+use straightline_firewall::{MessageForm, MessageKind, MessageRole};
 use straightline_graph::RateLimit;
 use straightline_packet::{PacketId, Packets, PortIndex, Reason};
 use straightline_wire::{EtherType, IpProtocol};
@@ -38,13 +41,67 @@ pub struct MessageSettings {
 pub(super) struct MessageLimits {
     settings: MessageSettings,
     /// For each kind. All workers count together.
-    kinds: Option<[RateLimit; 3]>,
+    kinds: Option<[KindLimits; 3]>,
     to_unknown: RateLimit,
+}
+
+/// The limits of a kind.
+#[derive(Debug)]
+struct KindLimits {
+    /// Answers.
+    answers: RateLimit,
+    /// All others.
+    others: RateLimit,
+    /// Answers that questions have allowed, and the most of them.
+    asked: AtomicU32,
+    most_asked: u32,
+}
+
+/// A message that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: MessageKind,
+    pub(super) role: MessageRole,
+}
+
+impl Message {
+    /// Returns the message that a frame could be. It begins with `head`.
+    pub(super) fn of(facts: &Facts, head: &[u8]) -> Option<Self> {
+        let kind = kind_of(facts)?;
+        let icmp_type = flow_of(facts).map_or(0, |flow| flow.icmp[0]);
+        Some(Message { kind, role: kind.role(icmp_type, head) })
+    }
+}
+
+impl KindLimits {
+    fn new(most: u32) -> Self {
+        let burst = most.saturating_mul(2);
+        let limit = || RateLimit::bursting(most, burst);
+        KindLimits { answers: limit(), others: limit(), asked: AtomicU32::new(0), most_asked: burst }
+    }
+
+    fn take(&self, role: MessageRole, now: u32) -> bool {
+        if role != MessageRole::Answer {
+            return self.others.take(now);
+        }
+        let take = |asked: u32| asked.checked_sub(1);
+        self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() || self.answers.take(now)
+    }
+
+    fn give_back(&self, role: MessageRole) {
+        if role == MessageRole::Answer { self.answers.give_back() } else { self.others.give_back() }
+    }
+
+    fn allow_answer(&self) {
+        let allow = |asked: u32| (asked < self.most_asked).then(|| asked + 1);
+        // Those that nobody has sent for long are enough.
+        let _ = self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, allow);
+    }
 }
 
 impl MessageLimits {
     pub(super) fn new(settings: MessageSettings) -> Self {
-        let kinds = settings.most.map(|most| [(); 3].map(|()| RateLimit::bursting(most, most.saturating_mul(2))));
+        let kinds = settings.most.map(|most| [(); 3].map(|()| KindLimits::new(most)));
         MessageLimits { settings, kinds, to_unknown: RateLimit::new(TO_UNKNOWN) }
     }
 
@@ -52,13 +109,13 @@ impl MessageLimits {
         self.settings
     }
 
-    /// Counts a message in the second `now`.
+    /// Counts a message that the port sends in the second `now`.
     ///
     /// # Errors
     /// The limit that it exceeds.
-    pub(super) fn take(&self, kind: MessageKind, now: u32) -> Result<(), Reason> {
-        let passes = self.kinds.as_ref().is_none_or(|kinds| kinds[place(kind)].take(now));
-        match kind {
+    pub(super) fn take(&self, message: Message, now: u32) -> Result<(), Reason> {
+        let passes = self.kinds.as_ref().is_none_or(|kinds| kinds[place(message.kind)].take(message.role, now));
+        match message.kind {
             _ if passes => Ok(()),
             MessageKind::Arp => Err(Reason::ArpLimit),
             MessageKind::Discovery => Err(Reason::DiscoveryLimit),
@@ -66,10 +123,17 @@ impl MessageLimits {
         }
     }
 
-    /// Takes back a message that comes again.
-    pub(super) fn give_back(&self, kind: MessageKind) {
+    /// Takes back a message that comes again. No question has allowed it.
+    pub(super) fn give_back(&self, message: Message) {
         if let Some(kinds) = &self.kinds {
-            kinds[place(kind)].give_back();
+            kinds[place(message.kind)].give_back(message.role);
+        }
+    }
+
+    /// Notes a message that reaches the port. A question allows an answer.
+    pub(super) fn note(&self, message: Message) {
+        if let Some(kinds) = self.kinds.as_ref().filter(|_| message.role == MessageRole::Question) {
+            kinds[place(message.kind)].allow_answer();
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use straightline_config::{IpPrefix, MacPrefix, SourceCheckConfig};
+use straightline_config::{Group, IpPrefix, MacPrefix, SourceCheckConfig};
 use straightline_testing::{arrived, mac, send, wait_all_back, wait_until};
 use straightline_wire::ndp::{self, Kind, OptionType};
 use straightline_wire::tcp::Flags;
@@ -227,6 +227,57 @@ fn messages_without_a_rule() {
                 lan.rig.drops(from, reason) > 1000
             });
         }
+    }
+    lan.end();
+}
+
+/// Guests ask more than a victim may send by itself, each within its own limit. The victim answers all of it,
+/// and can still ask.
+#[test]
+fn answers_do_not_use_up_a_limit() {
+    let mut lan = Lan::with(|config| {
+        let macs = vec![MacPrefix::exact(mac(number(TARGET)))];
+        config.ports[TARGET].source_check = Some(SourceCheckConfig { macs, ips: None });
+        config.ports[TARGET].message_limit = Some(1);
+    });
+    let to = |to: usize, frame: Vec<u8>| [&mac(number(to)).0[..], &frame[6..]].concat();
+    for _ in 0..50 {
+        for asker in [FRIEND, ATTACKER] {
+            lan.passes(asker, TARGET, &to(TARGET, arp(asker, 1, mac(number(asker)), ip(asker))));
+            lan.passes(TARGET, asker, &to(asker, arp(TARGET, 2, mac(number(TARGET)), ip(TARGET))));
+        }
+    }
+    lan.passes(TARGET, FRIEND, &arp(TARGET, 1, mac(number(TARGET)), ip(TARGET)));
+    lan.end();
+}
+
+/// Messages of a guest whose group allows everything are limited too. No guest has the switch look for more
+/// addresses than its limit allows.
+#[test]
+fn messages_beyond_the_limit_cost_little() {
+    let mut lan = Lan::with(|config| {
+        let macs = vec![MacPrefix::exact(mac(number(TARGET)))];
+        config.ports[TARGET].source_check = Some(SourceCheckConfig { macs, ips: None });
+        config.groups.push(Group::parse("open", &["any from any"], &["any to any"]).expect("rules"));
+        config.ports[ATTACKER].groups = vec!["open".to_owned()];
+    });
+    let to_unknown = |from: usize, hop_limit| {
+        let own: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number(from).into());
+        let unknown = [200, 1, 0, 0, 0, 0, 0, 0];
+        let message = [&[136, 0, 0, 0, 0, 0, 0, 0][..], &own.octets(), &unknown].concat();
+        let mut frame = packet6(from, own, hop_limit, &message);
+        frame[38..54].copy_from_slice(&Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9).octets());
+        frame
+    };
+    let ends = lan.connects(FRIEND, TARGET, 9);
+    for (from, frame) in [(TARGET, to_unknown(TARGET, 255)), (ATTACKER, to_unknown(ATTACKER, 64))] {
+        wait_until(&format!("the limit of station {from}"), || {
+            (0..64).for_each(|_| send(&mut lan.guests[from], &frame));
+            wait_all_back(&mut lan.guests[from]);
+            lan.goes_on(ends);
+            lan.guests.iter_mut().for_each(|guest| _ = arrived(guest));
+            lan.rig.drops(from, "discovery-limit") > 1000
+        });
     }
     lan.end();
 }

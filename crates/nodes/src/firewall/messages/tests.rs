@@ -10,20 +10,37 @@ fn address(last: u8) -> Address {
 #[test]
 fn each_kind_has_a_limit_of_its_own() {
     let limits = MessageLimits::new(MessageSettings { port: PortIndex(0), most: Some(3) });
-    let taken = |kind, now| (0..20).filter(|_| limits.take(kind, now).is_ok()).count();
+    let other = |kind| Message { kind, role: MessageRole::Other };
+    let taken = |kind, now| (0..20).filter(|_| limits.take(other(kind), now).is_ok()).count();
     assert_eq!(
         (taken(MessageKind::Arp, 5), taken(MessageKind::Discovery, 5), taken(MessageKind::Groups, 5)),
         (6, 6, 6)
     );
     assert_eq!((taken(MessageKind::Arp, 5), taken(MessageKind::Arp, 6)), (0, 3));
-    assert_eq!(limits.take(MessageKind::Arp, 6), Err(Reason::ArpLimit));
-    (0..4).for_each(|_| _ = limits.take(MessageKind::Discovery, 6));
-    assert_eq!(limits.take(MessageKind::Discovery, 6), Err(Reason::DiscoveryLimit));
-    (0..4).for_each(|_| _ = limits.take(MessageKind::Groups, 6));
-    assert_eq!(limits.take(MessageKind::Groups, 6), Err(Reason::GroupLimit));
+    assert_eq!(limits.take(other(MessageKind::Arp), 6), Err(Reason::ArpLimit));
+    (0..4).for_each(|_| _ = limits.take(other(MessageKind::Discovery), 6));
+    assert_eq!(limits.take(other(MessageKind::Discovery), 6), Err(Reason::DiscoveryLimit));
+    (0..4).for_each(|_| _ = limits.take(other(MessageKind::Groups), 6));
+    assert_eq!(limits.take(other(MessageKind::Groups), 6), Err(Reason::GroupLimit));
     assert_eq!((0..20).filter(|_| limits.take_unknown(6)).count(), 10);
     let router = MessageLimits::new(MessageSettings { port: PortIndex(0), most: None });
-    assert!((0..10_000).all(|_| router.take(MessageKind::Arp, 5).is_ok() && router.take_unknown(5)));
+    assert!((0..10_000).all(|_| router.take(other(MessageKind::Arp), 5).is_ok() && router.take_unknown(5)));
+}
+
+#[test]
+fn each_question_allows_one_answer() {
+    let limits = MessageLimits::new(MessageSettings { port: PortIndex(0), most: Some(3) });
+    let message = |role| Message { kind: MessageKind::Arp, role };
+    let taken = |role| (0..20).filter(|_| limits.take(message(role), 5).is_ok()).count();
+    let asks = |times| (0..times).for_each(|_| limits.note(message(MessageRole::Question)));
+    (0..9).for_each(|_| limits.note(message(MessageRole::Answer)));
+    assert_eq!(taken(MessageRole::Answer), 6);
+    asks(4);
+    assert_eq!(taken(MessageRole::Answer), 4);
+    asks(100);
+    assert_eq!((taken(MessageRole::Question), taken(MessageRole::Answer)), (6, 6), "no more than a burst");
+    limits.give_back(message(MessageRole::Answer));
+    assert_eq!((taken(MessageRole::Other), taken(MessageRole::Answer)), (0, 1));
 }
 
 #[test]

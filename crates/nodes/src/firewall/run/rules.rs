@@ -121,9 +121,7 @@ impl Run<'_> {
         if !policy_rule.allows() {
             return Decision::Drop(Reason::Denied);
         }
-        if policy_rule.origin == Origin::Network
-            && let Err(reason) = self.without_rule(&facts, packets, id)
-        {
+        if let Err(reason) = self.judge_message(policy_rule.origin == Origin::Network, &facts, packets, id) {
             return Decision::Drop(reason);
         }
         match facts {

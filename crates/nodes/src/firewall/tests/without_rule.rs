@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use straightline_wire::messages::{Link, Message, advertisement, arp_request, solicitation};
+use straightline_wire::messages::{Link, Message, advertisement, arp_reply, arp_request, solicitation};
 
 use super::*;
 
@@ -48,6 +48,7 @@ fn a_message_has_the_form_that_hosts_give_it() {
     assert!(!rig.sends(data), "data in options");
     assert!(!rig.sends(advertised("ff02::fb")), "to a group");
     assert_eq!(rig.dropped(Reason::MessageForm), 5);
+    assert!(rig.sends(tagged(&arp(), 4)) && rig.sends(tagged(&advertised("fe80::2"), 1)), "behind priority tags");
     assert!(rig.gets(long), "another port answers for what it sends");
 }
 
@@ -123,5 +124,105 @@ fn a_port_without_groups_has_the_limits_too() {
     assert_eq!(rig.pass(Direction::In, frames), 200 + 1000 + 200 + 200);
     for reason in [Reason::ArpLimit, Reason::DiscoveryLimit, Reason::GroupLimit] {
         assert_eq!(rig.dropped(reason), 800, "{reason:?}");
+    }
+}
+
+/// Returns a frame behind priority tags.
+fn tagged(frame: &[u8], tags: usize) -> Vec<u8> {
+    [&frame[..12], &[0x81, 0, 0xe0, 0].repeat(tags), &frame[12..]].concat()
+}
+
+/// Returns a question of each kind, its answer, and the name of the limit.
+fn questions() -> [(Vec<u8>, Vec<u8>, Reason); 3] {
+    let reply = bytes(arp_reply(LINK, OWN, PEER));
+    [
+        (arp(), reply, Reason::ArpLimit),
+        (bytes(solicitation(LINK, v6("fe80::2"), v6("fe80::1"), true)), advertised("fe80::2"), Reason::DiscoveryLimit),
+        (igmp(0x11, 8), igmp(0x16, 8), Reason::GroupLimit),
+    ]
+}
+
+/// Others decide how many answers a port sends. They cannot use up what it sends by itself.
+#[test]
+fn answers_to_others_take_nothing_from_a_port() {
+    for tags in [0, 1] {
+        let mut rig = Rig::new(&[], &[]);
+        for (question, answer, reason) in questions() {
+            let [question, answer] = [question, answer].map(|frame| tagged(&frame, tags));
+            // Three guests, each within its limit.
+            for second in 0..10 {
+                assert_eq!(rig.pass(Direction::In, vec![question.clone(); 3 * 60]), 180, "{reason:?} {second}");
+                assert_eq!(rig.pass(Direction::Out, vec![answer.clone(); 180]), 180, "{reason:?} {second}");
+            }
+            assert_eq!(rig.pass(Direction::Out, vec![question; 1000]), 400, "{reason:?}: questions of its own");
+            assert_eq!(rig.dropped(reason), 600, "{reason:?}");
+            // Answers that nobody has asked for are limited, and so are those that were asked for long ago.
+            assert_eq!(rig.pass(Direction::Out, vec![answer.clone(); 1000]), 400, "{reason:?}");
+        }
+        let (question, reply, _) = &questions()[0];
+        rig.pass(Direction::In, vec![question.clone(); 10_000]);
+        assert_eq!(rig.pass(Direction::Out, vec![reply.clone(); 1000]), 400);
+    }
+}
+
+/// A rule that allows everything allows no flood of messages.
+#[test]
+fn a_message_that_a_group_allows_counts() {
+    let unchecked = |settings: &mut FirewallSettings| settings.ports[0].groups.source_check = false;
+    let mut rig = Rig::with(settings(&[], &["any to any"], unchecked));
+    let hops = |frame: Vec<u8>, at: usize, hops: u8| {
+        let mut frame = frame;
+        frame[at] = hops;
+        frame
+    };
+    let typed = |icmp_type: u8| hops(advertised("fe80::2"), 54, icmp_type);
+    let mut unicast = hops(igmp(0x16, 8), 14 + 8, 64);
+    unicast[30..34].copy_from_slice(&PEER.octets());
+    for (frame, reason) in [
+        (advertised("2001:db8::2"), Reason::DiscoveryLimit),
+        (hops(typed(135), 21, 64), Reason::DiscoveryLimit),
+        (typed(133), Reason::DiscoveryLimit),
+        (typed(130), Reason::GroupLimit),
+        (typed(151), Reason::GroupLimit),
+        (hops(igmp(0x16, 8), 14 + 8, 64), Reason::GroupLimit),
+        (unicast, Reason::GroupLimit),
+    ] {
+        let before = rig.dropped(reason);
+        let passed = rig.pass(Direction::Out, vec![frame.clone(); 2000]);
+        assert!(passed <= 400 && rig.dropped(reason) - before == 2000 - passed as u64, "{passed} {reason:?} {frame:?}");
+    }
+    assert_eq!(rig.pass(Direction::Out, vec![udp((OWN, 9), (PEER, 9)); 2000]), 2000);
+    // Its form is any.
+    assert!(Rig::new(&[], &["any to any"]).sends(hops(igmp(0x99, 500), 14 + 8, 64)));
+}
+
+/// The limit comes before all that takes time: no guest has the switch look for more addresses.
+#[test]
+fn beyond_the_limit_nothing_is_looked_for() {
+    let mut rig = Rig::new(&[], &[]);
+    let mut padded = advertised("2001:db8::2");
+    padded[19] += 8;
+    padded.extend([200, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(rig.pass(Direction::Out, vec![padded; 10_000]), 0);
+    assert_eq!((rig.dropped(Reason::MessageForm), rig.dropped(Reason::DiscoveryLimit)), (400, 9600));
+}
+
+/// A message of a port without groups counts behind priority tags, and its answers count apart.
+#[test]
+fn a_port_without_groups_has_the_limits_behind_tags_too() {
+    for tags in 0..=4 {
+        let own = MessageSettings { port: OTHER, most: Some(100) };
+        let mut rig = Rig::with_node(settings(&[], &[], |settings| settings.messages.push(own)), |control| {
+            Box::new(MessageLimit::new(control, OTHER))
+        });
+        for (question, answer, reason) in questions() {
+            for frame in [question, answer] {
+                let before = rig.dropped(reason);
+                assert_eq!(rig.pass(Direction::In, vec![tagged(&frame, tags); 1000]), 200, "{reason:?} {tags}");
+                assert_eq!(rig.dropped(reason) - before, 800, "{reason:?} {tags}");
+            }
+        }
+        let in_vlan = [&arp()[..12], &[0x81, 0, 0, 5], &arp()[12..]].concat();
+        assert_eq!(rig.pass(Direction::In, vec![in_vlan; 1000]), 1000, "ARP of a VLAN");
     }
 }
