@@ -67,7 +67,7 @@ pub struct Opening<'p> {
     /// ([`PortShare`](crate::PortShare)). An outbound one has 0.
     pub opener: u16,
     /// Many stations are behind the opener, and it forges no addresses itself. Established TCP connections
-    /// are limited for each of their prefixes (/24, or /56 of IPv6), and none is evicted for another.
+    /// are limited for each of their prefixes (/24, or /48 of IPv6), and none is evicted for another.
     pub is_trusted: bool,
     /// Generation of the policy that allows the connection.
     pub generation: u32,

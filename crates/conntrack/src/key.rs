@@ -201,10 +201,11 @@ fn first_word(vlan: u16, protocol: IpProtocol, local_port: u16, remote_port: u16
     u64::from(vlan) << 40 | u64::from(local_port) << 24 | u64::from(remote_port) << 8 | u64::from(protocol.0)
 }
 
-/// Returns words that are equal for all keys with the same remote prefix: /24, or /56 of IPv6.
+/// Returns words that are equal for all keys with the same remote prefix: /24, or /48 of IPv6. One owner
+/// mostly has all of a /48.
 pub(crate) fn prefix_of(words: &[u64; KEY_WORDS]) -> [u64; KEY_WORDS] {
     let version = words[0] & V6;
-    if version == 0 { [version, 0, 0, 0, words[4] & !0xff] } else { [version, 0, 0, words[3] & !0xff, 0] }
+    if version == 0 { [version, 0, 0, 0, words[4] & !0xff] } else { [version, 0, 0, words[3] & !0xffff, 0] }
 }
 
 /// Returns the port of the side that did not open the connection: that of the service, mostly.
@@ -276,9 +277,9 @@ mod tests {
             let ends = Ends { local: [0xfd; 16], remote: remote.octets(), local_port: 1, remote_port: 2 };
             prefix_of(Key::v6(7, 1, IpProtocol::TCP, ends).words())
         };
-        let of = |seventh: u16, last| v6(Ipv6Addr::new(0x2001, 0xdb8, 0, seventh, 0, 0, 0, last));
-        assert_eq!(of(0x12ff, 1), of(0x1200, 2));
-        assert_ne!(of(0x12ff, 1), of(0x13ff, 1));
+        let of = |third: u16, fourth, last| v6(Ipv6Addr::new(0x2001, 0xdb8, third, fourth, 0, 0, 0, last));
+        assert_eq!(of(0x12ff, 0x12ff, 1), of(0x12ff, 0, 2));
+        assert_ne!(of(0x12ff, 0, 1), of(0x12fe, 0, 1));
     }
 
     #[test]

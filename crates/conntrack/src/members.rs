@@ -28,6 +28,8 @@ pub(crate) struct Members {
     /// Entries of each class and place.
     counts_at: Vec<u32>,
     counts: [u32; CLASSES],
+    /// Places that have entries of each class.
+    places: [u32; CLASSES],
     openers: u32,
     /// Entries from this one on were never used.
     fresh: u32,
@@ -56,6 +58,7 @@ impl Members {
             filled: vec![0; wheels],
             counts_at: vec![0; places],
             counts: [0; CLASSES],
+            places: [0; CLASSES],
             openers: openers.into(),
             fresh: 0,
         }
@@ -79,6 +82,11 @@ impl Members {
     /// Returns the number of entries of a class whose opener has this place.
     pub(crate) fn count_at(&self, class: Class, place: u32) -> u32 {
         self.counts_at[(class as u32 * self.openers + place) as usize]
+    }
+
+    /// Returns the number of places that have entries of a class.
+    pub(crate) fn places(&self, class: Class) -> u32 {
+        self.places[class as usize]
     }
 
     /// Returns the class of an entry. One that was never used is free.
@@ -171,10 +179,24 @@ impl Members {
         home.checked_sub(plain).map_or(home, |list| plain + list / SECONDS)
     }
 
-    /// Returns the counts of an entry's class: at its place, and of all.
-    fn counts_of(&mut self, home: u32) -> [&mut u32; 2] {
+    /// Counts an entry that comes into a list.
+    fn count_in(&mut self, home: u32) {
         let index = self.place_index(home);
-        [&mut self.counts_at[index as usize], &mut self.counts[(index / self.openers) as usize]]
+        let class = (index / self.openers) as usize;
+        let count = &mut self.counts_at[index as usize];
+        self.places[class] += u32::from(*count == 0);
+        *count += 1;
+        self.counts[class] += 1;
+    }
+
+    /// Counts an entry no more.
+    fn count_out(&mut self, home: u32) {
+        let index = self.place_index(home);
+        let class = (index / self.openers) as usize;
+        let count = &mut self.counts_at[index as usize];
+        *count -= 1;
+        self.places[class] -= u32::from(*count == 0);
+        self.counts[class] -= 1;
     }
 
     /// Notes whether a list of a wheel is empty.
@@ -187,7 +209,7 @@ impl Members {
 
     fn append(&mut self, at: u32, home: u32) {
         self.homes[at as usize] = home;
-        self.counts_of(home).into_iter().for_each(|count| *count += 1);
+        self.count_in(home);
         let list = &mut self.lists[home as usize];
         let last = std::mem::replace(&mut list[LAST], at + 1);
         if last == NIL {
@@ -202,7 +224,7 @@ impl Members {
 
     fn prepend(&mut self, at: u32, home: u32) {
         self.homes[at as usize] = home;
-        self.counts_of(home).into_iter().for_each(|count| *count += 1);
+        self.count_in(home);
         let list = &mut self.lists[home as usize];
         let first = std::mem::replace(&mut list[FIRST], at + 1);
         if first == NIL {
@@ -218,7 +240,7 @@ impl Members {
     fn remove(&mut self, at: u32) {
         let home = self.homes[at as usize];
         let [before, behind] = self.links[at as usize];
-        self.counts_of(home).into_iter().for_each(|count| *count -= 1);
+        self.count_out(home);
         let list = &mut self.lists[home as usize];
         if before == NIL {
             list[FIRST] = behind;
@@ -301,6 +323,8 @@ mod tests {
                     let all: Vec<_> = lists.iter().filter(|(list, _)| of_class(list)).flat_map(|(_, all)| all.clone()).collect();
                     prop_assert_eq!(members.count(class) as usize, all.len());
                     prop_assert_eq!(members.of(class).collect::<Vec<_>>(), all);
+                    let has_some = |place: &u32| members.count_at(class, *place) > 0;
+                    prop_assert_eq!(members.places(class) as usize, (0..2).filter(has_some).count());
                     for place in 0..2 {
                         let here = |list: &List| of_class(list) && u32::from(list.1) == place;
                         let here: Vec<_> = lists.iter().filter(|(list, all)| here(list) && !all.is_empty()).collect();

@@ -197,7 +197,7 @@ impl Connections {
     }
 
     /// Puts an entry into the list of its class, after it has changed. A connection ends whose handshake is
-    /// over, if its prefix has half of all.
+    /// over, if its prefix has too many.
     #[cold]
     fn classify(&self, at: u32, tag: Tag, secret: &Secret) {
         let mut writer = self.lock();
@@ -205,7 +205,7 @@ impl Connections {
         self.put_locked(&mut writer, at, &entry, secret);
         if writer.members.class_of(at) == Class::OpenTrusted {
             let prefix = writer.place_of_prefix(&entry.key(), secret);
-            if self.is_beyond_half(&writer, prefix) {
+            if self.is_one_too_many(&writer, prefix) {
                 self.end_locked(&mut writer, at, entry, secret);
                 self.refused[Full::Opener as usize].fetch_add(1, Ordering::Relaxed);
             }

@@ -131,7 +131,8 @@ pub(crate) enum Class {
     ClosedOutbound,
     /// TCP: an inbound connection is closed.
     ClosedInbound,
-    /// TCP: both sides use an inbound connection. It is evicted if its opener has more than half.
+    /// TCP: both sides use an inbound connection. It is evicted if its opener has more than its
+    /// part.
     OpenInbound,
     /// An outbound connection of UDP, or of another protocol without states.
     ExchangeOutbound,

@@ -9,14 +9,14 @@
 //! | an exchange, unless exchanges have only their own part | an exchange |
 //! | an outbound one that has a place of the inbound half | the same |
 //! | a half-open one of an opener that has more of them | |
-//! | an established one of another opener that has more than half of all | |
+//! | an established one of an opener that has more than its part ([`Established`]) | |
 //! | a half-open one of the same opener | |
 //!
 //! Of exchanges, one of the opener goes that has most, and of these the one that is idle longest. To know
 //! that takes no work at each packet: see [`Connections::evict_idlest`].
 
 use super::Connections;
-use super::quota::{Traffic, Used};
+use super::quota::{Established, Traffic, Used};
 use crate::connection::{FACTS, Facts, TIMES, facts_and_rule, halves};
 use crate::handle::Opening;
 use crate::hash::Secret;
@@ -157,12 +157,11 @@ impl Writer {
         Used([[outbound, count(Class::ExchangeOutbound)], [inbound, count(Class::ExchangeInbound)]])
     }
 
-    /// Returns the place that has most entries of this class: its count, and its number. `without` is left
-    /// out. Only a connection that finds no place searches, and its opener has used its rate for it. The
-    /// search looks at the places in use: as many as there are ports, or less.
-    fn greatest(&self, class: Class, without: Option<u32>) -> Option<(u32, u32)> {
-        let places = (0..self.used_places).filter(|place| Some(*place) != without);
-        let counts = places.map(|place| (self.members.count_at(class, place), place));
+    /// Returns the place that has most entries of this class: its count, and its number. Only a connection
+    /// that finds no place searches, and its opener has used its rate for it. The search looks at the places
+    /// in use: as many as there are ports, or less.
+    fn greatest(&self, class: Class) -> Option<(u32, u32)> {
+        let counts = (0..self.used_places).map(|place| (self.members.count_at(class, place), place));
         counts.max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)
     }
 }
@@ -173,6 +172,7 @@ struct Newcomer<'a> {
     traffic: Traffic,
     /// Place of its opener.
     place: u32,
+    is_trusted: bool,
     secret: &'a Secret,
     now: u32,
 }
@@ -201,11 +201,14 @@ impl Connections {
         if !rates[traffic as usize].take(self.share.new_per_second, now) {
             return Err(Full::Rate);
         }
-        let newcomer = Newcomer { direction, traffic, place, secret, now };
+        let newcomer = Newcomer { direction, traffic, place, is_trusted: opening.is_trusted, secret, now };
         if traffic == Traffic::Tcp {
             self.limit_half_open(writer, &newcomer)?;
-            if direction == Direction::Inbound && opening.is_trusted && self.has_half(writer, key.words(), secret) {
-                return Err(Full::Opener);
+            if direction == Direction::Inbound && opening.is_trusted {
+                let prefix = writer.place_of_prefix(key.words(), secret);
+                if self.is_much(writer.of_prefix(prefix), &self.established(writer)) {
+                    return Err(Full::Opener);
+                }
             }
         }
         if direction == Direction::Inbound {
@@ -221,15 +224,28 @@ impl Connections {
         writer.members.free().ok_or(Full::Connections)
     }
 
-    /// Returns whether a prefix behind trusted ports has half of the established connections.
-    fn has_half(&self, writer: &Writer, key: &[u64; KEY_WORDS], secret: &Secret) -> bool {
-        writer.of_prefix(writer.place_of_prefix(key, secret)) >= self.quota.half_of_established()
+    fn established(&self, writer: &Writer) -> Established {
+        let members = &writer.members;
+        Established {
+            most: self.quota.most_established(members.count(Class::OpenOutbound)),
+            untrusted: members.count(Class::OpenInbound),
+            ports: members.places(Class::OpenInbound),
+            trusted: members.count(Class::OpenTrusted),
+        }
     }
 
-    /// Returns whether a connection whose handshake is over is one too many of its prefix. Many may have
-    /// been half-open at once.
-    pub(super) fn is_beyond_half(&self, writer: &Writer, prefix: usize) -> bool {
-        writer.of_prefix(prefix) > self.quota.half_of_established()
+    /// Returns whether a network behind trusted ports has so many of the established connections that it gets
+    /// no more. Where the share is not divided by protocols, nobody is held to it.
+    fn is_much(&self, own: u32, established: &Established) -> bool {
+        self.share.by_protocol && established.is_much_for_a_network(own)
+    }
+
+    /// Returns whether the connection whose handshake is over, and that is counted, is one too many of its
+    /// prefix. Many may have been half-open at once.
+    pub(super) fn is_one_too_many(&self, writer: &Writer, prefix: usize) -> bool {
+        let mut before = self.established(writer);
+        before.trusted -= 1;
+        self.is_much(writer.of_prefix(prefix) - 1, &before)
     }
 
     fn limit_half_open(&self, writer: &mut Writer, new: &Newcomer<'_>) -> Result<(), Full> {
@@ -275,7 +291,7 @@ impl Connections {
         }
         let class = Class::ClosedInbound;
         self.evict_at(writer, class, new.place, new.secret)
-            || writer.greatest(class, None).is_some_and(|(_, place)| self.evict_at(writer, class, place, new.secret))
+            || writer.greatest(class).is_some_and(|(_, place)| self.evict_at(writer, class, place, new.secret))
     }
 
     /// Evicts the exchange that is idle longest: of the opener that has most, if it has more than this one
@@ -286,7 +302,7 @@ impl Connections {
         }
         let class = Class::ExchangeInbound;
         let own = writer.members.count_at(class, new.place);
-        match writer.greatest(class, None) {
+        match writer.greatest(class) {
             Some((most, place)) if own == 0 || most > own + 1 => self.evict_idlest(writer, class, place, new),
             _ => self.evict_idlest(writer, class, new.place, new),
         }
@@ -306,15 +322,22 @@ impl Connections {
     fn evict_half_open_of_greater(&self, writer: &mut Writer, new: &Newcomer<'_>) -> bool {
         let class = Class::HalfOpenInbound;
         let own = writer.members.count_at(class, new.place);
-        let greatest = writer.greatest(class, None).filter(|(count, _)| *count > own + 1);
+        let greatest = writer.greatest(class).filter(|(count, _)| *count > own + 1);
         greatest.is_some_and(|(_, place)| self.evict_at(writer, class, place, new.secret))
     }
 
-    /// Evicts an established connection of another opener, if that has more than half of what all may have.
+    /// Evicts an established connection of the opener that has most. For one that is not trusted, it must have
+    /// more than that would have then: half-open ones count, so SYNs alone take nothing from those that have
+    /// fewer. For a network behind a trusted port, it must have more than its part.
     fn evict_established(&self, writer: &mut Writer, new: &Newcomer<'_>) -> bool {
+        if !self.share.by_protocol {
+            return false;
+        }
         let class = Class::OpenInbound;
-        let greatest = writer.greatest(class, Some(new.place));
-        let greatest = greatest.filter(|(count, _)| *count > self.quota.half_of_established());
+        let own = |class| writer.members.count_at(class, new.place);
+        let kept =
+            if new.is_trusted { self.established(writer).part() } else { own(class) + own(Class::HalfOpenInbound) + 1 };
+        let greatest = writer.greatest(class).filter(|(count, _)| *count > kept);
         greatest.is_some_and(|(_, place)| self.evict_idlest(writer, class, place, new))
     }
 

@@ -13,6 +13,14 @@
 //! - A part that is for one kind alone stays free for it, so a connection of that kind always has a place
 //!   there.
 //!
+//! Established inbound TCP connections are divided besides ([`Established`]):
+//!
+//! - **Ports that are not trusted** have what others do not want. Where there is no place, the one that has
+//!   most gives one to a port that has fewer.
+//! - **Networks behind trusted ports** keep what they have. So a network goes on only while it has less than
+//!   what is left: one alone takes less than a half, and each further one leaves a part. Other ports keep
+//!   an equal part each, and an eighth for those that come.
+//!
 //! This file knows counts only. `admission.rs` says which connection ends where there is no place.
 
 use straightline_wire::IpProtocol;
@@ -58,6 +66,34 @@ impl Used {
 
     fn all(&self) -> u32 {
         self.both(Direction::Outbound).saturating_add(self.both(Direction::Inbound))
+    }
+}
+
+/// The established inbound TCP connections of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Established {
+    /// All that there is room for.
+    pub(crate) most: u32,
+    /// Those from ports that are not trusted.
+    pub(crate) untrusted: u32,
+    /// The number of these ports.
+    pub(crate) ports: u32,
+    /// Those from trusted ports.
+    pub(crate) trusted: u32,
+}
+
+impl Established {
+    /// Returns what a port that is not trusted keeps when those behind trusted ports want more. All trusted
+    /// ones count as one port, and one part is for the next port.
+    pub(crate) fn part(&self) -> u32 {
+        self.most / (self.ports + 2)
+    }
+
+    /// Returns whether a network behind a trusted port has no less than what is left for all of these. If it
+    /// has less, a place is free, or a port has more than its part.
+    pub(crate) fn is_much_for_a_network(&self, own: u32) -> bool {
+        let kept = self.untrusted.min(self.part() * self.ports).max(self.most / 8);
+        own >= (self.most - kept).saturating_sub(self.trusted)
     }
 }
 
@@ -114,11 +150,12 @@ impl Quota {
         used.both(direction).saturating_add(kept) > self.connections - self.inbound
     }
 
-    /// Returns half of the established inbound TCP connections that the port may have. Where the share is
-    /// not divided by protocols, nobody is held to it.
-    pub(crate) fn half_of_established(&self) -> u32 {
-        let half = (self.inbound - self.alone[Direction::Inbound as usize]) / 2;
-        if self.by_protocol { half.max(1) } else { u32::MAX }
+    /// Returns the most established inbound TCP connections that there is room for, beside this number of
+    /// established outbound ones. All others end where they want more.
+    pub(crate) fn most_established(&self, outbound: u32) -> u32 {
+        let [alone_outbound, alone] = self.alone;
+        let borrowed = outbound.saturating_add(alone_outbound).saturating_sub(self.connections - self.inbound);
+        (self.inbound - alone).saturating_sub(borrowed)
     }
 
     /// Returns whether 7/8 of a direction's places, or of its places for exchanges, are taken.
@@ -243,6 +280,27 @@ mod tests {
             assert_eq!(most(Direction::Inbound, traffic, full), 1250);
             assert_eq!(most(Direction::Outbound, traffic, full), 1250);
         }
-        assert_eq!(quota.half_of_established(), 1875);
+        assert_eq!([0, 3750, 5000, 6250].map(|own| quota.most_established(own)), [3750, 3750, 2500, 1250]);
+    }
+
+    proptest! {
+        /// A network that has less than what is left finds a place: a free one, or that of a port with more
+        /// than its part. Ports never have less than theirs for it.
+        #[test]
+        fn a_network_that_may_go_on_finds_a_place(
+            most in 0..400_u32, of_ports in prop::collection::vec(1..100_u32, 0..6), trusted in 0..400_u32, own in 0..200_u32,
+        ) {
+            let mut of_ports = of_ports;
+            while of_ports.iter().sum::<u32>() + trusted > most && of_ports.iter().any(|count| *count > 1) {
+                *of_ports.iter_mut().max().expect("some") -= 1;
+            }
+            let untrusted = of_ports.iter().sum::<u32>();
+            prop_assume!(untrusted + trusted <= most && own <= trusted);
+            let established = Established { most, untrusted, ports: u32::try_from(of_ports.len()).expect("few"), trusted };
+            let finds = untrusted + trusted < most || of_ports.iter().any(|count| *count > established.part());
+            prop_assert!(established.is_much_for_a_network(own) || finds);
+            prop_assert!(established.is_much_for_a_network(own) || trusted < most - most / 8);
+            prop_assert!(trusted > 0 || most == 0 || !established.is_much_for_a_network(0));
+        }
     }
 }

@@ -243,9 +243,38 @@ impl Reference {
                 || is_near(self.count(|_| true), self.share.connections))
     }
 
-    fn half_of_established(&self) -> u32 {
-        let half = (self.inbound_half() - self.used(Direction::Inbound, true).1) / 2;
-        if self.share.by_protocol { half.max(1) } else { u32::MAX }
+    /// Established inbound TCP connections that there is room for: the others are lent to outbound ones.
+    fn most_established(&self) -> u32 {
+        let outbound = Direction::Outbound;
+        let open = self.count(|c| c.direction == outbound && c.class() == Class::Open);
+        let lent = (open + self.used(outbound, true).1).saturating_sub(self.share.outbound_reserve);
+        (self.inbound_half() - self.used(Direction::Inbound, true).1).saturating_sub(lent)
+    }
+
+    /// Established inbound connections of each port that is not trusted.
+    fn of_ports(&self) -> HashMap<u16, u32> {
+        let mut counts = HashMap::new();
+        let is_one = |c: &&Connection| c.direction == Direction::Inbound && c.class() == Class::Open && !c.is_trusted;
+        for connection in self.connections.values().filter(is_one) {
+            *counts.entry(self.place(connection.opener)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What each of these ports keeps when a network behind a trusted port wants a place.
+    fn part(&self) -> u32 {
+        let ports = u32::try_from(self.of_ports().len()).expect("few");
+        self.most_established() / (ports + 2)
+    }
+
+    /// Whether a network behind a trusted port with so many connections gets no more.
+    fn is_much(&self, own: u32) -> bool {
+        let most = self.most_established();
+        let of_ports = self.of_ports();
+        let ports = u32::try_from(of_ports.len()).expect("few");
+        let kept_for_ports = of_ports.values().sum::<u32>().min(ports * self.part()).max(most / 8);
+        let left = i64::from(most) - i64::from(kept_for_ports) - i64::from(self.count(Connection::is_of_prefix));
+        self.share.by_protocol && i64::from(own) >= left.max(0)
     }
 
     fn of_prefix(&self, key: &Key) -> u32 {
@@ -277,7 +306,7 @@ impl Reference {
             {
                 return Err(Full::HalfOpen);
             }
-            if is_inbound && is_trusted && self.of_prefix(key) >= self.half_of_established() {
+            if is_inbound && is_trusted && self.is_much(self.of_prefix(key)) {
                 return Err(Full::Opener);
             }
         }
@@ -293,14 +322,16 @@ impl Reference {
         }
         for _ in 0..4 {
             let Err(full) = self.check(direction, is_exchange) else { break };
-            if !self.make_place(direction, place, is_exchange, full, now) {
+            if !self.make_place(opening, is_exchange, full, now) {
                 return Err(full);
             }
         }
         self.check(direction, is_exchange)
     }
 
-    fn make_place(&mut self, direction: Direction, place: u16, is_exchange: bool, full: Full, now: u32) -> bool {
+    fn make_place(&mut self, opening: &Opening, is_exchange: bool, full: Full, now: u32) -> bool {
+        let Opening { direction, is_trusted, .. } = *opening;
+        let place = self.place(opening.opener);
         let is_inbound = direction == Direction::Inbound;
         let has_more = |table: &Self, direction, kind| {
             let (used, alone) = table.used(direction, kind);
@@ -324,13 +355,14 @@ impl Reference {
             }
         }
         !is_exchange
-            && (is_inbound && (self.evict_half_open_of_greater(place) || self.evict_established(place, now))
+            && (is_inbound
+                && (self.evict_half_open_of_greater(place) || self.evict_established(place, is_trusted, now))
                 || self.evict_oldest(Class::HalfOpen, direction, place))
     }
 
     /// Returns the opener that has most of these inbound connections: their number, and its place. Of
     /// those that have the same, the last one.
-    fn greatest(&self, class: Class, without: Option<u16>) -> Option<(u32, u16)> {
+    fn greatest(&self, class: Class) -> Option<(u32, u16)> {
         let is_one = |c: &&Connection| {
             let is_free = class != Class::Open || !c.is_trusted;
             c.direction == Direction::Inbound && c.class() == class && is_free
@@ -339,21 +371,21 @@ impl Reference {
         for connection in self.connections.values().filter(is_one) {
             *counts.entry(self.place(connection.opener)).or_default() += 1;
         }
-        counts.into_iter().filter(|(place, _)| Some(*place) != without).map(|(place, count)| (count, place)).max()
+        counts.into_iter().map(|(place, count)| (count, place)).max()
     }
 
     fn evict_closed(&mut self, direction: Direction, place: u16) -> bool {
         self.evict_oldest(Class::Closed, direction, place)
             || direction == Direction::Inbound
                 && self
-                    .greatest(Class::Closed, None)
+                    .greatest(Class::Closed)
                     .is_some_and(|(_, place)| self.evict_oldest(Class::Closed, direction, place))
     }
 
     fn evict_exchange(&mut self, direction: Direction, place: u16, now: u32) -> bool {
         let class = Class::Exchange;
         let own = self.of(class, direction, place).len();
-        match self.greatest(class, None).filter(|_| direction == Direction::Inbound) {
+        match self.greatest(class).filter(|_| direction == Direction::Inbound) {
             Some((most, greatest)) if own == 0 || most as usize > own + 1 => {
                 self.evict_idlest(class, direction, greatest, now)
             }
@@ -364,14 +396,16 @@ impl Reference {
     fn evict_half_open_of_greater(&mut self, place: u16) -> bool {
         let class = Class::HalfOpen;
         let own = self.of(class, Direction::Inbound, place).len();
-        let greatest = self.greatest(class, None).filter(|(count, _)| *count as usize > own + 1);
+        let greatest = self.greatest(class).filter(|(count, _)| *count as usize > own + 1);
         greatest.is_some_and(|(_, place)| self.evict_oldest(class, Direction::Inbound, place))
     }
 
-    fn evict_established(&mut self, place: u16, now: u32) -> bool {
-        let half = self.half_of_established();
-        let greatest = self.greatest(Class::Open, Some(place)).filter(|(count, _)| *count > half);
-        greatest.is_some_and(|(_, place)| self.evict_idlest(Class::Open, Direction::Inbound, place, now))
+    fn evict_established(&mut self, place: u16, is_trusted: bool, now: u32) -> bool {
+        let inbound = Direction::Inbound;
+        let own: usize = [Class::Open, Class::HalfOpen].map(|class| self.of(class, inbound, place).len()).iter().sum();
+        let kept = if is_trusted { self.part() } else { u32::try_from(own).expect("few") + 1 };
+        let greatest = self.greatest(Class::Open).filter(|(count, _)| *count > kept && self.share.by_protocol);
+        greatest.is_some_and(|(_, place)| self.evict_idlest(Class::Open, inbound, place, now))
     }
 
     /// Returns the connections of a class in their order: inbound ones of one place.
@@ -471,11 +505,20 @@ impl Reference {
         let is_of_prefix = connection.is_of_prefix();
         if ends {
             self.connections.remove(key);
-        } else if comes_to_class && is_of_prefix && self.of_prefix(key) > self.half_of_established() {
-            self.connections.remove(key);
+        } else if comes_to_class && is_of_prefix && self.is_one_too_many(key) {
             *self.refused.entry(Full::Opener).or_default() += 1;
         }
         Verdict::Pass(passed)
+    }
+
+    /// Ends a connection whose handshake is over, if its network has too many without it.
+    fn is_one_too_many(&mut self, key: &Key) -> bool {
+        let connection = self.connections.remove(key).expect("it was found");
+        let is_one = self.is_much(self.of_prefix(key));
+        if !is_one {
+            self.connections.insert(*key, connection);
+        }
+        is_one
     }
 
     pub(crate) fn sweep(&mut self, now: u32) {

@@ -363,6 +363,19 @@ fn a_share_that_is_filled_from_outside() {
     lan.end();
 }
 
+/// Two stations that have a half each leave a third one places, at the port and behind it.
+#[test]
+fn a_share_that_two_fill() {
+    let mut lan = Lan::with(|config| config.ports[QUIET].groups.clear());
+    // TCP has at most 24 places of the inbound half.
+    for station in [ATTACKER, QUIET] {
+        (0..12).for_each(|_| lan.shakes_hands(station, TARGET, 80));
+    }
+    (0..8).for_each(|_| lan.shakes_hands(FRIEND, TARGET, 80));
+    lan.connects(FRIEND, TARGET, 9);
+    lan.end();
+}
+
 /// A guest that opens connections fills its own share: its neighbours have theirs.
 #[test]
 fn a_share_that_is_filled_from_inside() {
