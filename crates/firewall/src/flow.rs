@@ -84,13 +84,14 @@ impl Flow {
 }
 
 impl Policy {
-    /// Returns the rule that decides about a flow. About an answer, that is the rule with `stateless` that
-    /// allows its question.
+    /// Returns the rule that decides about a flow. About an answer, that may be the rule with `stateless`
+    /// that allows its question.
     #[must_use]
     pub fn explain(&self, flow: &Flow) -> RuleIndex {
-        let question = flow.question().filter(|_| self.has_stateless());
+        let own = self.deciding(flow);
+        let question = flow.question().filter(|_| self.has_stateless() && self.rule(own).yields_to_stateless());
         let allowed = question.map(|question| self.deciding(&question)).filter(|rule| self.rule(*rule).stateless);
-        allowed.unwrap_or_else(|| self.deciding(flow))
+        allowed.unwrap_or(own)
     }
 
     fn deciding(&self, flow: &Flow) -> RuleIndex {

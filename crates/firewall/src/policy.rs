@@ -89,6 +89,18 @@ impl PolicyRule {
         self.allows() && self.origin != Origin::Network && !self.stateless
     }
 
+    /// Returns whether a rule of `in` with `stateless` decides in place of this one about answers to its
+    /// packets. It does if no rule of `out` decides, and if one allows the answer: then it begins no
+    /// connection. A rule that denies holds, and so does each one of the network.
+    #[must_use]
+    pub fn yields_to_stateless(&self) -> bool {
+        match self.origin {
+            Origin::Default => true,
+            Origin::Group(..) => self.allows(),
+            Origin::Network => false,
+        }
+    }
+
     /// Returns a short name for counters and drops: the rule's name, or its group, direction and number.
     #[must_use]
     pub fn label(&self) -> String {
@@ -220,7 +232,8 @@ impl Policy {
     }
 
     /// Returns whether a rule has `stateless`. Then a UDP packet from the port passes if such a rule decides
-    /// about the packet that it answers ([`Flow::question`](crate::Flow::question)).
+    /// about the packet that it answers ([`Flow::question`](crate::Flow::question)), and the rule about the
+    /// answer itself yields to it ([`PolicyRule::yields_to_stateless`]).
     #[must_use]
     pub fn has_stateless(&self) -> bool {
         self.has_stateless

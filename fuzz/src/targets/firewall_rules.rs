@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - A rule and a flow that is written reads back the same.
-//! - A policy of the rules decides about each flow as the first rule that matches alone does.
+//! - A policy of the rules decides about each flow as the first rule that matches alone does. An answer to a
+//!   rule with `stateless` passes by it only if no rule denies the answer.
 
 use straightline_firewall::{
     Action, Definitions, Direction, Flow, Group, Level, Origin, Policy, PortGroups, Rule, parse_rule, shadowed_rules,
@@ -57,13 +58,18 @@ fn run(text: &str) {
     let definitions = Definitions::new([group.clone()], []);
     let shadowed = shadowed_rules(&port, &definitions).expect("the policy was compiled");
     let each = Direction::BOTH.map(|direction| group.rules(direction).iter().map(alone).collect::<Vec<_>>());
+    let any = alone(&parse_rule(Direction::Out, "any to any").expect("a rule"));
     for flow in &flows {
         let decided = policy.rule(policy.explain(flow));
         assert!(shadowed.iter().all(|hidden| hidden.rule != *decided), "{decided} is hidden, and decides");
-        // About an answer, the rule with `stateless` decides that allows its question.
+        // About an answer, the rule with `stateless` may decide that allows its question: where no rule of the
+        // network decides, and none that denies.
         let question = flow.question().filter(|_| decided.stateless);
         if question.is_some() {
             reached("an answer without a connection");
+            assert!(matches(&any, flow), "{flow}");
+            let first = group.outbound.iter().zip(&each[1]).find(|(_, rule)| matches(rule, flow));
+            assert!(first.is_none_or(|(rule, _)| rule.action == Action::Allow), "{flow}");
         }
         let asked = question.unwrap_or(*flow);
         let each = if asked.direction == Direction::In { &each[0] } else { &each[1] };

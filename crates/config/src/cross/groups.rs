@@ -213,8 +213,8 @@ fn check_rules(draft: &Draft, report: &mut Findings<'_>) {
         let Some(span) = spans.groups.list.as_ref().filter(|_| seen.insert(groups.clone())) else { continue };
         for rule in stateless_beside_out(&port.groups, &definitions) {
             let message = format!(
-                "groups of port {:?}: {:?} lets its guest send UDP from these ports to these peers, whatever `out` \
-                 says; name few peers, or allow the answers in `out`",
+                "groups of port {:?}: {:?} lets its guest send UDP from these ports to these peers, unless a rule \
+                 of `out` denies it; name few peers, or allow the answers in `out`",
                 port.name,
                 rule.to_string()
             );
@@ -229,8 +229,7 @@ fn check_rules(draft: &Draft, report: &mut Findings<'_>) {
 /// Returns the rules with `stateless` of these groups, if their `out` does not allow all UDP.
 fn stateless_beside_out<'d>(groups: &[String], definitions: &'d Definitions) -> Vec<&'d Rule> {
     let groups = || groups.iter().filter_map(|name| definitions.group(name));
-    let first = groups().flat_map(|group| group.rules(Direction::Out)).next();
-    let allows_all = first.is_some_and(|rule| {
+    let allows_all = groups().flat_map(|group| group.rules(Direction::Out)).any(|rule| {
         let is_any = rule.peers.is_empty() || rule.peers == [Peer::Any];
         let has_udp = match &rule.service {
             Service::Any => true,

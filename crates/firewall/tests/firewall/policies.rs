@@ -409,3 +409,25 @@ fn answers_of_a_rule_without_connections() {
         assert!(!rule(denied).allows(), "{denied}");
     }
 }
+
+/// `stateless` replaces the default of `out`, and no rule that denies: neither one of the network.
+#[test]
+fn a_rule_without_connections_passes_no_rule_of_out_by() {
+    let inbound = ["udp 53 from any stateless"];
+    let outbound = ["deny udp to 10.0.0.0/8", "udp to 192.0.2.0/24"];
+    let group = Group::parse("dns", &inbound, &outbound).expect("rules");
+    let definitions = Definitions::new([group], []);
+    let port = PortGroups { groups: vec!["dns".to_owned()], ..PortGroups::default() };
+    let policy = Policy::compile(&port, &definitions, Level::detect()).expect("known groups");
+    for (remote, port, decides) in [
+        ("192.0.2.9", 4000, inbound[0]),
+        ("198.51.100.1", 4000, inbound[0]),
+        ("10.0.0.1", 4000, outbound[0]),
+        ("192.0.2.9", 68, "answers of DHCP and DHCPv6, without trusted = true"),
+        ("198.51.100.1", 68, "answers of DHCP and DHCPv6, without trusted = true"),
+        ("2001:db8::1", 546, "answers of DHCP and DHCPv6, without trusted = true"),
+    ] {
+        let answer = format!("udp to {remote} port {port} source-port 53").parse().expect("a flow");
+        assert_eq!(policy.rule(policy.explain(&answer)).text, decides, "{answer}");
+    }
+}

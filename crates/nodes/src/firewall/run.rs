@@ -54,8 +54,9 @@ pub(super) struct Work {
     found: [Option<Entry>; TOGETHER],
     /// Packets that rules decide about.
     asking: Vec<usize>,
-    /// Packets that rules have decided about besides: those whose connection the present policy has ended,
-    /// and answers of rules with `stateless`.
+    /// Those of them that may be answers to packets without connections, by their place in `asking`.
+    answers: Vec<usize>,
+    /// Packets that rules have decided about besides: those whose connection the present policy has ended.
     decided: Vec<(usize, RuleIndex)>,
     /// Fragments that may pass: a first one with its connection, or a further one.
     fragments: Vec<(usize, Option<Entry>)>,
@@ -91,6 +92,7 @@ impl Work {
             other_keys: Vec::with_capacity(TOGETHER),
             found: [None; TOGETHER],
             asking: Vec::with_capacity(MAX_BATCH),
+            answers: Vec::with_capacity(MAX_BATCH),
             decided: Vec::with_capacity(MAX_BATCH),
             fragments: Vec::with_capacity(MAX_BATCH),
             columns: Box::new(Keys::new()),

@@ -577,6 +577,39 @@ fn a_stateless_service_has_no_connections() {
     assert!(rig.sends(udp((OWN, 99), (PEER, 123))) && rig.gets(udp((PEER, 123), (OWN, 99))));
 }
 
+/// A rule with `stateless` replaces the default of `out`, and no rule: neither those of the network nor those
+/// that deny. Where `out` allows an answer, it needs no connection.
+#[test]
+fn a_stateless_service_passes_no_rule_by() {
+    let out = ["deny udp to 10.0.0.0/8", "udp to 192.0.2.0/24"];
+    let mut rig = Rig::new(&["udp 53 from any stateless"], &out);
+    for remote in [PEER, Ipv4Addr::new(198, 51, 100, 1)] {
+        assert!(rig.sends(udp((OWN, 53), (remote, 4000))));
+        assert!(!rig.sends(udp((OWN, 53), (remote, 68))), "an answer of DHCP");
+    }
+    let net = Net::v6([0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into());
+    let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+    let transport = Transport::Udp { src_port: 53, dst_port: 546 };
+    let headers = Frame { src: mac(1), dst: mac(2), tags: [None; vlan::MAX_TAGS], net, transport, payload_len: 0 };
+    let mut bytes = vec![0; headers.headers_len()];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    assert!(!rig.sends(bytes), "an answer of DHCPv6");
+    assert!(!rig.sends(udp((OWN, 53), (Ipv4Addr::new(10, 9, 9, 9), 4000))));
+    assert_eq!(rig.dropped(Reason::Denied), 4);
+    assert!(rig.control.connections(VM, |all| all.next().is_none()));
+}
+
+/// An answer in fragments passes if `out` allows it.
+#[test]
+fn a_stateless_service_answers_in_fragments_where_out_allows_it() {
+    for (out, passes) in [("udp to any", true), ("udp 99 to any", false)] {
+        let mut rig = Rig::new(&["udp 53 from any stateless"], &[out]);
+        for piece in cut(&udp((OWN, 53), (PEER, 7)), 9, &[8]) {
+            assert_eq!(rig.sends(piece), passes, "{out}");
+        }
+    }
+}
+
 /// A connection of before goes on where the next policy allows its packets without one, and the reverse.
 #[test]
 fn a_service_becomes_stateless() {

@@ -27,52 +27,23 @@ impl Run<'_> {
         let mut verdicts = [RuleIndex::default(); MAX_BATCH];
         self.own.policy.decide(direction, &[&key].into_iter().collect(), &mut verdicts);
         let rule = verdicts[0];
+        if self.own.policy.rule(rule).stateless {
+            // The rules are asked about the packet, and it is counted there.
+            table.end(entry);
+            return Err(Decision::Ask);
+        }
         self.own.notes.count(rule);
         let denied = Err(Decision::Drop(Reason::Denied));
         if self.own.policy.rule(rule).begins_connections() {
             return table.renew(entry, self.own.generation, rule.0).map_or(denied, Ok);
         }
         table.end(entry);
-        if self.own.policy.rule(rule).stateless {
-            return Err(Decision::Ask);
-        }
         self.work.decided.push((at, rule));
         denied
     }
 
-    /// Lets answers pass whose questions need no connection: a rule with `stateless` allows the reversed
-    /// packet to the port.
-    fn pass_answers(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        let Work { facts, decisions, asking, columns, verdicts, decided, .. } = &mut *self.work;
-        asking.clear();
-        columns.clear();
-        for (at, &id) in batch.ids().iter().enumerate() {
-            if decisions[at] != Decision::Ask {
-                continue;
-            }
-            let Facts::Packet(flow) = facts[at].get_or_insert_with(|| Facts::of(packets, id)) else { continue };
-            let Some(question) = flow.in_words(Direction::Out).question() else { continue };
-            asking.push(at);
-            columns.push(&question.key());
-        }
-        if asking.is_empty() {
-            return;
-        }
-        self.own.policy.decide(Direction::In, columns, verdicts);
-        for (&at, &rule) in asking.iter().zip(&*verdicts) {
-            if self.own.policy.rule(rule).stateless {
-                self.own.notes.count(rule);
-                decisions[at] = singly(facts[at]);
-                decided.push((at, rule));
-            }
-        }
-    }
-
     /// Asks the rules about all other packets, in their order.
     pub(super) fn ask(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        if self.direction == Direction::Out && self.own.policy.has_stateless() {
-            self.pass_answers(packets, batch);
-        }
         let Work { facts, decisions, asking, columns, verdicts, fragments, .. } = &mut *self.work;
         asking.clear();
         columns.clear();
@@ -98,12 +69,43 @@ impl Run<'_> {
         }
         if !asking.is_empty() {
             self.own.policy.decide(self.direction, columns, verdicts);
+            if self.direction == Direction::Out && self.own.policy.has_stateless() {
+                self.ask_about_questions();
+            }
         }
         for nth in 0..self.work.asking.len() {
             let at = self.work.asking[nth];
             let rule = self.work.verdicts[nth];
             let id = batch.ids()[at];
             self.work.decisions[at] = self.decided(rule, at, packets, id);
+        }
+    }
+
+    /// Puts the rule with `stateless` that allows a question in place of the rule about its answer, where
+    /// that yields. Fragments are left out: only those of a connection could follow.
+    fn ask_about_questions(&mut self) {
+        let Work { facts, asking, answers, columns, verdicts, .. } = &mut *self.work;
+        let policy = &self.own.policy;
+        answers.clear();
+        columns.clear();
+        for (nth, &at) in asking.iter().enumerate() {
+            let Some(Facts::Packet(flow)) = facts[at] else { continue };
+            if flow.fragment.is_some() || !policy.rule(verdicts[nth]).yields_to_stateless() {
+                continue;
+            }
+            let Some(question) = flow.in_words(Direction::Out).question() else { continue };
+            answers.push(nth);
+            columns.push(&question.key());
+        }
+        if answers.is_empty() {
+            return;
+        }
+        let mut questions = [RuleIndex::default(); MAX_BATCH];
+        policy.decide(Direction::In, columns, &mut questions);
+        for (&nth, &rule) in answers.iter().zip(&questions) {
+            if policy.rule(rule).stateless {
+                verdicts[nth] = rule;
+            }
         }
     }
 
@@ -115,7 +117,8 @@ impl Run<'_> {
         if !policy_rule.allows() && self.is_unsolicited(&policy_rule.origin, &facts, packets.head(id)) {
             return Decision::Drop(Reason::Unsolicited);
         }
-        if policy_rule.log || !policy_rule.allows() {
+        // An answer is of the flow whose question was noted.
+        if policy_rule.log && policy_rule.direction == self.direction || !policy_rule.allows() {
             self.note(rule, &facts);
         }
         if !policy_rule.allows() {
@@ -142,7 +145,10 @@ impl Run<'_> {
             Facts::Single(flow) if flow.tcp.is_some() && !self.is_known_or_begins(&flow) => {
                 Decision::Drop(Reason::Invalid)
             }
-            _ if policy_rule.stateless => singly(Some(facts)),
+            // It passes without a connection, which its fragments could follow.
+            Facts::Packet(flow) if policy_rule.stateless && flow.fragment.is_some() => {
+                Decision::Drop(Reason::FragmentRefused)
+            }
             _ => Decision::Pass,
         }
     }
@@ -214,14 +220,6 @@ impl Run<'_> {
         *recent = mark;
         let packet = flow.map(|flow| flow.in_words(self.direction));
         self.own.notes.note(Denial { rule, packet, direction: self.direction });
-    }
-}
-
-/// Returns the decision on a packet that passes without a connection. Its fragments could not follow it.
-fn singly(facts: Option<Facts>) -> Decision {
-    match facts {
-        Some(Facts::Packet(flow)) if flow.fragment.is_some() => Decision::Drop(Reason::FragmentRefused),
-        _ => Decision::Pass,
     }
 }
 
