@@ -272,8 +272,9 @@ impl Connections {
         }
         let mut words = new_words(facts, opening.rule, begin.tcp.as_ref(), deadline(now, timeout), now);
         if begin.tcp.is_none() {
-            // The first packet is a question.
-            words[ASSURED_FROM] = pair(now.wrapping_add(ASSURED_AFTER), 1);
+            // The first packet is a question. Where nothing is scarce by protocol, some stay open.
+            let open = if self.share.by_protocol { 1 } else { u32::MAX };
+            words[ASSURED_FROM] = pair(now.wrapping_add(ASSURED_AFTER), open);
         }
         let tag = self.entries.fill(at, key.words(), &words, opening.generation);
         let listed = Listed { class: facts.class(), opener: facts.opener, seen: now, key: key.words() };
@@ -507,7 +508,7 @@ fn advance_other(
 }
 
 /// Counts a packet of DNS: a question of the opener, or an answer. Returns whether a question is open. An
-/// answer that comes twice answers nothing else.
+/// answer that comes twice counts for another question that is open, too.
 #[inline]
 fn has_open_question(entry: &Locked<'_>, role: Role) -> bool {
     let [assured_from, open] = halves(entry.get(ASSURED_FROM));

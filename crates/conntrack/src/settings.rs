@@ -110,7 +110,8 @@ pub struct PortShare {
     /// Number of openers that are told apart. Others share a limit with one of them.
     pub openers: u16,
     /// A quarter of each half is for TCP alone, and a quarter for exchanges: UDP and all other protocols
-    /// without states. Then openers share the established TCP connections, too: none keeps its places from others.
+    /// without states. Then openers share the established TCP connections, too: a few never keep all. And
+    /// exchanges of DNS end soon after their answer.
     pub by_protocol: bool,
     /// Half-open TCP connections of each direction: those that the other side has not confirmed.
     pub half_open: u32,

@@ -31,7 +31,8 @@ use crate::verdict::Full;
 /// so many.
 const PREFIXES: usize = 4096;
 
-/// Connections that one newcomer moves to where they belong at most.
+/// Connections that one newcomer moves to where they belong at most. With few, it would end one that is in
+/// use, where so many before an idle one had packets since.
 const MOST_MOVED: u32 = 1024;
 
 /// A connection that is idle for so many milliseconds is as good as any that is idle longer: lists tell no
@@ -203,13 +204,14 @@ impl Connections {
         }
         let newcomer = Newcomer { direction, traffic, place, is_trusted: opening.is_trusted, secret, now };
         if traffic == Traffic::Tcp {
-            self.limit_half_open(writer, &newcomer)?;
+            // First, so that a connection that is refused ends no other.
             if direction == Direction::Inbound && opening.is_trusted {
                 let prefix = writer.place_of_prefix(key.words(), secret);
                 if self.is_much(writer.of_prefix(prefix), &self.established(writer)) {
                     return Err(Full::Opener);
                 }
             }
+            self.limit_half_open(writer, &newcomer)?;
         }
         if direction == Direction::Inbound {
             self.limit_opener(writer, &newcomer)?;

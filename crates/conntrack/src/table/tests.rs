@@ -374,6 +374,30 @@ fn an_exchange_of_dns_lives_as_long_as_a_question_is_open() {
     assert!(!server.is_known(&own) && server.is_known(&other));
 }
 
+/// Where a share is not divided by protocols, port 53 is a port as any other.
+#[test]
+fn an_exchange_of_dns_lives_as_others_in_a_plain_share() {
+    let mut server = Server::new(1000);
+    let share = PortShare { by_protocol: false, ..PortShare::new(1000) };
+    server.table = Table::new(Settings::default(), SECRET, &[(1, share)]);
+    let key = question(1);
+    assert!(server.ask(&key, UPLINK) && server.answer(&key) && server.answer(&key));
+    server.later(29_000);
+    assert!(server.answer(&key));
+}
+
+/// A connection of a network that gets no more takes no place of another.
+#[test]
+fn a_refused_connection_ends_no_other() {
+    let share = PortShare { new_per_second: u32::MAX, half_open: 1000, ..PortShare::new(10_000) };
+    let server = Server { table: Table::new(Settings::default(), SECRET, &[(1, share)]), now: 0 };
+    let known = (0..3750).take_while(|n| server.connect(&in_network(1, *n), UPLINK)).count();
+    assert!((0..1000).all(|n| server.pass(&page(n), Side::Remote, NEIGHBOUR, &segment(SYN, 0, 0))));
+    assert!((4000..4100).all(|n| !server.connect(&in_network(1, n), UPLINK)));
+    assert!((0..1000).all(|n| server.is_known(&page(n))));
+    assert_eq!(server.count(UPLINK), known);
+}
+
 /// When 7/8 of the places are taken, exchanges that do not last end after five seconds.
 #[test]
 fn a_crowded_share_keeps_no_idle_exchange() {

@@ -150,7 +150,7 @@ impl Reference {
                     Direction::Outbound => key.remote_port(),
                     Direction::Inbound => key.local_port(),
                 };
-                let questions = (has_streams && service == 53).then_some(1);
+                let questions = (has_streams && service == 53 && self.share.by_protocol).then_some(1);
                 let assured_from = now + 2000;
                 let other = Protocol::Other { has_reply: false, assured_from, has_streams, lasts: false, questions };
                 (other, timeout_of(key.protocol(), false, &timeouts))
@@ -299,15 +299,15 @@ impl Reference {
 
         let place = self.place(opener);
         if !is_exchange {
+            if is_inbound && is_trusted && self.is_much(self.of_prefix(key)) {
+                return Err(Full::Opener);
+            }
             let is_half_open = |c: &Connection| c.direction == direction && c.class() == Class::HalfOpen;
             if self.count(is_half_open) >= share.half_open
                 && !(is_inbound && self.evict_half_open_of_greater(place))
                 && !self.evict_oldest(Class::HalfOpen, direction, place)
             {
                 return Err(Full::HalfOpen);
-            }
-            if is_inbound && is_trusted && self.is_much(self.of_prefix(key)) {
-                return Err(Full::Opener);
             }
         }
         if is_inbound {

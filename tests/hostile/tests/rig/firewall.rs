@@ -6,10 +6,11 @@ use std::time::Duration;
 use hostile::repeats;
 use hostile::scene::measure_gap;
 use straightline_config::{Config, Group};
+use straightline_graph::Clock;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::EventKind;
 use straightline_testing::{
-    Rig, Victims, arrived, bridge, mac, noise, patch, rig, send, wait_all_back, wait_event, wait_until,
+    Rig, Victims, arrived, bridge, mac, noise, patch, rig_by, send, wait_all_back, wait_event, wait_until,
 };
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
@@ -109,7 +110,7 @@ struct Exchange {
 impl Exchange {
     const NONE: Exchange = Exchange { ends: [(0, 0), (0, 0)], is_answer: false, is_over: true, steps: 0 };
 
-    /// Steps after which a packet is sent again: it may have found a full ring.
+    /// Steps after which it begins again: a packet may have found a full ring.
     const STEPS: u32 = 200;
 
     fn is_over(&self) -> bool {
@@ -141,8 +142,9 @@ impl Exchange {
         }
         self.steps += 1;
         if self.steps == Self::STEPS {
-            send(&mut guests[from.0], &expected);
-            self.steps = 0;
+            // With its question: a connection may have ended while it waited for the answer.
+            let ends = if self.is_answer { [to, from] } else { [from, to] };
+            self.begin(guests, ends);
         }
         false
     }
@@ -155,7 +157,11 @@ impl Lan {
 
     /// Starts a switch whose configuration is changed.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Lan {
-        let rig = rig(6, |config| {
+        Self::by(&Clock::real(), change)
+    }
+
+    fn by(clock: &Clock, change: impl FnOnce(&mut Config)) -> Lan {
+        let rig = rig_by(6, clock, |config| {
             let guarded = Group::parse(
                 "guarded",
                 &["udp 9 from any", "tcp 80 from any"],
@@ -396,7 +402,8 @@ fn a_share_that_is_filled_from_inside() {
 /// are answered, and TCP connections begin behind the same uplink.
 #[test]
 fn exchanges_behind_an_uplink() {
-    let mut lan = Lan::with(|config| config.ports[FRIEND].trusted = true);
+    // Between a question and its answer no time goes by.
+    let mut lan = Lan::by(&Clock::moved(), |config| config.ports[FRIEND].trusted = true);
     let open = [(FRIEND, 30_000), (TARGET, 80)];
     lan.passes(FRIEND, TARGET, &tcp(open[0], open[1], Flags::SYN, [100, 0]));
     lan.passes(TARGET, FRIEND, &tcp(open[1], open[0], Flags::SYN.with(Flags::ACK), [500, 101]));

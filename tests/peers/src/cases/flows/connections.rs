@@ -243,7 +243,7 @@ impl Conversation {
 
     fn datagram(&self, from: usize, id: u16) -> Vec<u8> {
         let name = self.name(from, id);
-        let ports = if from == 0 { [7000, 5300] } else { [5300, 7000] };
+        let ports = if from == 0 { [7000, 53] } else { [53, 7000] };
         packet::frame(&name, UDP, &packet::udp(&name, ports, 20))
     }
 
