@@ -15,6 +15,9 @@ pub(crate) const REMOTE: [Column; 4] = Column::IP_DST;
 /// 1 if the packet came from a port with `trusted`, else 0.
 pub(crate) const TRUSTED_SENDER: Column = Column::Reg0;
 
+/// The column that says whether the packet is a message of a form that needs a rule.
+pub(crate) const NEEDS_RULE: Column = Column::Reg1;
+
 /// Ranges of columns, all of which a packet must be in.
 pub(crate) type Tests = Vec<(Column, u32, u32)>;
 

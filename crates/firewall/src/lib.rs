@@ -34,6 +34,7 @@
 //! | `IcmpType`, `IcmpCode` | of ICMP and ICMPv6 |
 //! | `Ttl` | time to live, or hop limit |
 //! | `Reg0` ([`TRUSTED_SENDER`]) | 1 if the packet came from a port with `trusted`, else 0 |
+//! | `Reg1` ([`NEEDS_RULE`]) | 1 if the packet is a message whose form needs a rule of a group, else 0 |
 //!
 //! # Map
 //! | file | holds |
@@ -95,3 +96,7 @@ pub const REMOTE: [Column; 4] = expand::REMOTE;
 
 /// The column that says whether the packet came from a port with `trusted`.
 pub const TRUSTED_SENDER: Column = expand::TRUSTED_SENDER;
+
+/// The column that says whether the packet is a message without the form of those that need no rule. Then no
+/// rule of the network allows it.
+pub const NEEDS_RULE: Column = expand::NEEDS_RULE;

@@ -266,7 +266,7 @@ fn has_only_alert(options: &[u8]) -> bool {
 /// Returns the length of `count` records of a report, whose addresses have `N` bytes. They begin at `at`
 /// in a message of `len` bytes. Auxiliary data makes a report wrong: nobody has defined any.
 ///
-/// Records that are not visible have no sources.
+/// Records that are not visible have as many sources as the message has place for.
 fn records_len<const N: usize>(visible: &[u8], at: usize, len: usize, count: u16) -> Option<usize> {
     let fixed = 4 + N;
     let mut end = at;
@@ -275,7 +275,8 @@ fn records_len<const N: usize>(visible: &[u8], at: usize, len: usize, count: u16
             return None;
         }
         let Some(record) = visible.get(end..).and_then(|rest| rest.first_chunk::<4>()) else {
-            return Some(end - at + fixed * usize::from(count - nth));
+            let sources = len.checked_sub(end + fixed * usize::from(count - nth))?;
+            return (sources % N == 0).then_some(len - at);
         };
         let [_, auxiliary, sources @ ..] = *record;
         if auxiliary != 0 {

@@ -7,7 +7,7 @@
 use straightline_classify::Column;
 use straightline_wire::{EtherType, IpProtocol};
 
-use crate::expand::{Expanded, REMOTE, TRUSTED_SENDER, Tests, exact, ip};
+use crate::expand::{Expanded, NEEDS_RULE, REMOTE, TRUSTED_SENDER, Tests, exact, ip};
 use crate::ranges::Ranges;
 use crate::rule::Action;
 
@@ -143,6 +143,10 @@ pub(crate) fn outbound(trusted: bool, speaks: bool) -> Vec<NetworkRule> {
         "IGMP and MLD",
         vec![igmp(Some(GROUPS_V4)), to_groups(icmp6((131, 132), TO_LINK)), to_groups(icmp6((143, 143), TO_LINK))],
     ));
+    // A message of another form passes by a rule of a group, if at all.
+    for rule in rules.iter_mut().filter(|rule| rule.action == Action::Allow) {
+        rule.tests.services.iter_mut().for_each(|tests| tests.push(exact(NEEDS_RULE, 0)));
+    }
     rules
 }
 

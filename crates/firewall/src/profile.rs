@@ -21,8 +21,16 @@ const PRIVATE_V6: &[&str] = &["fc00::/7", "fe80::/10", "fec0::/10", COMPATIBLE, 
 /// 169.254.170.2 for containers. Further ones are those of Alibaba, Azure and Oracle.
 const METADATA_V4: &[&str] = &["169.254.0.0/16", "100.100.100.200", "168.63.129.16", "192.0.0.192"];
 
-/// Those of Amazon (the second one for containers), Google and OpenStack.
-const METADATA_V6: &[&str] = &["fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe"];
+/// Those of Amazon (the second one for containers), Google, OpenStack, Oracle, Akamai and Scaleway.
+const METADATA_V6: &[&str] = &[
+    "fd00:ec2::254",
+    "fd00:ec2::23",
+    "fd20:ce::254",
+    "fe80::a9fe:a9fe",
+    "fd00:c1::a9fe:a9fe",
+    "fd00:a9fe:a9fe::1",
+    "fd00:42::42",
+];
 
 /// Prefixes in front of an IPv4 address: compatible and mapped addresses (RFC 4291, 2.5.5), those of
 /// stateless translators (RFC 2765) and of NAT64 (RFC 6052), and of 6to4 (RFC 3056).

@@ -55,7 +55,8 @@ pub use bridge::{
 };
 pub use dscp::SetDscp;
 pub use firewall::{
-    Decided, Firewall, FirewallControl, FirewallPort, FirewallRules, FirewallSettings, MessageLimit, MessageSettings,
+    Decided, Firewall, FirewallControl, FirewallPort, FirewallRules, FirewallSettings, GuardedNetwork, MessageLimit,
+    MessageSettings,
 };
 pub use flows::{
     FlowCompiler, FlowConnections, FlowControl, FlowCounters, FlowMeters, FlowPorts, FlowProgram, FlowSettings,

@@ -9,7 +9,7 @@ use straightline_firewall::{
 use super::network_of;
 use crate::diagnostic::{Findings, Span};
 use crate::sections::port::PortSpans;
-use crate::{Draft, PortConfig};
+use crate::{Draft, PortConfig, PortKind};
 
 pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     for (port, spans) in &draft.ports {
@@ -52,15 +52,34 @@ fn known_groups(draft: &Draft) -> String {
     format!("groups and profiles are {}", own.chain(profiles).collect::<Vec<_>>().join(", "))
 }
 
-/// Checks that a port with a limit of messages is that of a guest.
+/// Checks that a port with a limit of messages is that of a guest. Many stations are behind an interface of
+/// the machine, which should not have the limit of one.
 fn check_message_limit(draft: &Draft, port: &PortConfig, spans: &PortSpans, report: &mut Findings<'_>) {
-    let Some(span) = &spans.groups.message_limit else { return };
     let carries = draft.underlays.iter().any(|(underlay, _)| underlay.port == port.name);
+    let Some(span) = &spans.groups.message_limit else {
+        let is_uplink = matches!(port.kind, PortKind::AfPacket(_) | PortKind::AfXdp(_));
+        if is_uplink && !carries && port.groups.is_empty() && port.is_of_guest() && is_beside_groups(draft, port) {
+            let message = format!(
+                "port {:?}: all stations behind it share the limit of messages of one guest, because ports of its \
+                 network have groups; add message-limit = \"off\", or trusted = true if routers are behind it",
+                port.name
+            );
+            report.warn(&spans.name, message);
+        }
+        return;
+    };
     if carries || !port.is_of_guest() {
         let why = "only ports of guests have a limit, and this one is trusted, a trunk or a tunnel, or carries an \
                    underlay; remove the key";
         report.error(span, format!("message-limit of port {:?}: {why}", port.name));
     }
+}
+
+/// Returns whether a port of the same network has groups.
+fn is_beside_groups(draft: &Draft, port: &PortConfig) -> bool {
+    let Some((network, _)) = network_of(draft, &port.name) else { return false };
+    let mut guarded = draft.ports.iter().filter(|(port, _)| !port.groups.is_empty());
+    guarded.any(|(guarded, _)| network.ports.iter().any(|(name, _)| *name == guarded.name))
 }
 
 /// Checks that a port with groups or with `trusted` is in a patch or bridge.

@@ -110,15 +110,28 @@ impl Config {
     /// bridges in which a port has groups.
     #[must_use]
     pub fn judged_ports(&self) -> Vec<usize> {
+        let mut judged: Vec<usize> = self.guarded_networks().into_iter().flat_map(|(_, members)| members).collect();
+        judged.retain(|at| self.ports[*at].is_of_guest());
+        judged
+    }
+
+    /// Returns the name of each patch and bridge in which a port has groups, with the indexes of its ports.
+    #[must_use]
+    pub fn guarded_networks(&self) -> Vec<(String, Vec<usize>)> {
         let places: HashMap<&str, usize> =
             self.ports.iter().enumerate().map(|(at, port)| (port.name.as_str(), at)).collect();
         let place = |name: &str| places.get(name).copied();
-        let patches = self.patches.iter().map(|patch| patch.ports.iter().filter_map(|name| place(name)).collect());
-        let bridges = self.bridges.iter().map(|bridge| bridge.ports.iter().filter_map(|name| place(name)).collect());
-        let has_groups = |members: &Vec<usize>| members.iter().any(|at| !self.ports[*at].groups.is_empty());
-        let mut judged: Vec<usize> = patches.chain(bridges).filter(has_groups).flatten().collect();
-        judged.retain(|at| self.ports[*at].is_of_guest());
-        judged
+        let patches = self.patches.iter().map(|patch| {
+            let members = patch.ports.iter().filter_map(|name| place(name)).collect();
+            (format!("patch {}", patch.name), members)
+        });
+        let bridges = self.bridges.iter().map(|bridge| {
+            let members = bridge.ports.iter().filter_map(|name| place(name)).collect();
+            (format!("bridge {}", bridge.name), members)
+        });
+        let has_groups =
+            |(_, members): &(String, Vec<usize>)| members.iter().any(|at| !self.ports[*at].groups.is_empty());
+        patches.chain(bridges).filter(has_groups).collect()
     }
 
     /// Returns whether a bridge has VLANs: one of its ports has.

@@ -260,6 +260,24 @@ fn warnings_about_groups() {
 }
 
 #[test]
+fn an_uplink_beside_groups_should_not_have_the_limit_of_a_guest() {
+    let fixture = Fixture::new();
+    let found = |vm: &str, uplink: &str| {
+        let text = ports(&fixture, &format!("{CHECKED}{vm}\n[port.uplink]\nkind = \"af-packet\"\n{uplink}"));
+        warnings(&text.replace("\"vm2\"]", "\"vm2\", \"uplink\"]"))
+    };
+    let uplink = "interface = \"eth1\"\n";
+    let groups = "groups = [\"public\"]";
+    let one = found(groups, uplink);
+    assert!(one.len() == 1 && one[0].contains("port \"uplink\": all stations behind it share the limit"), "{one:#?}");
+    let none = [] as [&str; 0];
+    assert_eq!(found("", uplink), none, "no port has groups");
+    for key in ["message-limit = \"off\"", "message-limit = 9", "trusted = true"] {
+        assert_eq!(found(groups, &format!("{uplink}{key}")), none, "{key}");
+    }
+}
+
+#[test]
 fn groups_may_be_too_large() {
     let fixture = Fixture::new();
     let path = fixture.path("large");

@@ -155,7 +155,7 @@ fn messages_of_groups_are_as_long_as_they_say() {
         (report(&record, 2), Wrong),
         (report(&auxiliary, 1), Wrong),
         (report(&many, 180), Right),
-        (report(&[&many[..], &[0; 4]].concat(), 180), Wrong),
+        (report(&[&many[..], &[0; 2]].concat(), 180), Wrong),
         (vec![0x30, 0, 0, 0, 0, 0, 0, 0], Right),
         (vec![0x31, 0, 0, 0], Right),
         (vec![0x32, 0, 0, 0, 0, 0, 0, 0], Wrong),
@@ -292,4 +292,26 @@ fn priority_tags_change_no_form() {
         assert_eq!(form(kind, &tagged(&[0x81, 0, 0, 1])), Wrong, "of a VLAN");
         assert_eq!(form(kind, &tagged(&[0x81, 0, 0, 0])[..16]), Wrong);
     }
+}
+
+/// A host that hears many sources sends records that do not end in the visible bytes.
+#[test]
+fn records_with_sources_behind_the_visible_bytes_are_right() {
+    let record_v4 = |sources: u8| [&[1, 0, 0, sources, 232, 0, 0, 1][..], &vec![1; 4 * usize::from(sources)]].concat();
+    let record_v6 =
+        |sources: u8| [&[1, 0, 0, sources, 0xff, 0x3e][..], &[0; 14], &vec![1; 16 * usize::from(sources)]].concat();
+    for [first, second] in [[0, 200], [70, 1], [56, 3], [9, 0]] {
+        let v4 = packet_v4(&[&[0x22, 0, 0, 0, 0, 0, 0, 2][..], &record_v4(first), &record_v4(second)].concat());
+        assert_eq!(form(MessageKind::Groups, &v4), Right, "{first} {second}");
+        let sources = [first / 4, second / 4];
+        let body = [&[143, 0, 0, 0, 0, 0, 0, 2][..], &record_v6(sources[0]), &record_v6(sources[1])].concat();
+        let v6 = packet_v6(58, v6("ff02::16"), &body);
+        assert_eq!(form(MessageKind::Groups, &v6), Right, "{first} {second}");
+    }
+    // Not whole sources, and less than the records need.
+    let behind = |len: usize| {
+        let body = [&[0x22, 0, 0, 0, 0, 0, 0, 9][..], &record_v4(60), &vec![0; len]].concat();
+        form(MessageKind::Groups, &packet_v4(&body))
+    };
+    assert_eq!([8 * 8, 8 * 8 + 4, 8 * 8 + 2, 8 * 8 - 4].map(behind), [Right, Right, Wrong, Wrong]);
 }

@@ -232,7 +232,16 @@ fn no_form_of_an_address_leads_to_the_metadata() {
         // A translator of the network itself, of any length.
         denied(format!("64:ff9b:1::{v4}").parse().expect("an address"));
     }
-    for text in ["fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe", "2001:0:a:b::1"] {
+    for text in [
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+        "fe80::a9fe:a9fe",
+        "fd00:c1::a9fe:a9fe",
+        "fd00:a9fe:a9fe::1",
+        "fd00:42::42",
+        "2001:0:a:b::1",
+    ] {
         denied(text.parse().expect(text));
     }
     // Other addresses are what they were: those of IPv4 that the host alone has, too.

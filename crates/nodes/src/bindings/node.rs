@@ -297,6 +297,7 @@ impl BindingTable {
     }
 }
 
+/// Returns the VLAN of a packet; the default one in a bridge without VLANs.
 fn vlan_of(packets: &Packets<'_>, id: PacketId) -> VlanId {
     packets.vlan(id).map_or(VlanId::DEFAULT, |vlan| vlan.id)
 }

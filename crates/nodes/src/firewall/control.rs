@@ -41,8 +41,29 @@ pub struct FirewallSettings {
     pub pickup: Duration,
     /// Ports whose messages without a rule are judged, with groups or without.
     pub messages: Vec<MessageSettings>,
+    /// Patches and bridges with ports that have groups.
+    pub networks: Vec<GuardedNetwork>,
     /// Places of ports, with groups or without: at least as many as there are.
     pub places: usize,
+}
+
+/// A patch or bridge with a port that has groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardedNetwork {
+    /// Its name.
+    pub name: String,
+    /// All its ports, with their names.
+    pub ports: Vec<(PortIndex, String)>,
+}
+
+impl FirewallSettings {
+    /// Returns the names of the network and the port at each place.
+    fn names(&self) -> BTreeMap<PortIndex, (&str, &str)> {
+        let names = self.networks.iter().flat_map(|network| {
+            network.ports.iter().map(|(index, port)| (*index, (network.name.as_str(), port.as_str())))
+        });
+        names.collect()
+    }
 }
 
 /// A port with groups.
@@ -130,6 +151,8 @@ pub(super) struct Rules {
     picks_up_until: Option<u32>,
     messages: Vec<Option<Arc<MessageLimits>>>,
     pub(super) named: Arc<NamedAddresses>,
+    /// For each port of a network with groups, all of that network.
+    neighbours: Vec<Arc<[PortIndex]>>,
 }
 
 impl Rules {
@@ -149,6 +172,11 @@ impl Rules {
     #[inline]
     pub(super) fn messages(&self, port: PortIndex) -> Option<&MessageLimits> {
         self.messages.get(port.index())?.as_deref()
+    }
+
+    /// Returns all ports of a port's network, with the port itself.
+    pub(super) fn neighbours(&self, port: PortIndex) -> &[PortIndex] {
+        self.neighbours.get(port.index()).map_or(&[], |ports| ports)
     }
 
     /// Returns whether connections of before are taken up.
@@ -335,6 +363,15 @@ impl FirewallControl {
         for limits in &state.messages {
             messages[limits.settings().port.index()] = Some(Arc::clone(limits));
         }
+        let mut neighbours = vec![Arc::default(); self.settings.places];
+        for network in &self.settings.networks {
+            let all: Arc<[PortIndex]> = network.ports.iter().map(|(index, _)| *index).collect();
+            for index in &*all {
+                if let Some(ports) = neighbours.get_mut(index.index()) {
+                    *ports = Arc::clone(&all);
+                }
+            }
+        }
         let rules = Rules {
             table: Arc::clone(table),
             ports,
@@ -343,6 +380,7 @@ impl FirewallControl {
             picks_up_until: *picks_up_until,
             messages,
             named: Arc::clone(named),
+            neighbours,
         };
         self.rules().rules.swap(Some(Box::new(rules)));
     }
@@ -511,6 +549,12 @@ impl NodeControl for FirewallControl {
         state.named =
             if old.named.ports() == ports { Arc::clone(&old.named) } else { Arc::new(old.named.resized(ports)) };
         drop(old);
+        let names = before.settings.names();
+        for (index, name) in self.settings.names() {
+            if names.get(&index) != Some(&name) {
+                state.named.forget(index);
+            }
+        }
         self.publish(&state);
     }
 

@@ -228,11 +228,19 @@ impl NamedAddresses {
         free.unwrap_or(replaced).store(name, Ordering::Relaxed);
     }
 
-    /// Returns whether another port has named an address.
-    pub(super) fn has(&self, asker: PortIndex, vlan: u16, address: Address) -> bool {
+    /// Returns whether one of these ports has named an address, apart from `asker`. They are those of its
+    /// network.
+    pub(super) fn has(&self, ports: &[PortIndex], asker: PortIndex, vlan: u16, address: Address) -> bool {
         let name = self.name(vlan, address);
-        let others = self.ports.iter().enumerate().filter(|(port, _)| *port != asker.index());
-        others.flat_map(|(_, share)| &share[set_of(name)..][..WAYS]).any(|entry| entry.load(Ordering::Relaxed) == name)
+        let others = ports.iter().filter(|port| **port != asker).filter_map(|port| self.ports.get(port.index()));
+        let mut entries = others.flat_map(|share| &share[set_of(name)..][..WAYS]);
+        entries.any(|entry| entry.load(Ordering::Relaxed) == name)
+    }
+
+    /// Forgets what a port has named: its place has another port now, or it has come to another network.
+    pub(super) fn forget(&self, port: PortIndex) {
+        let share = self.ports.get(port.index()).into_iter().flatten();
+        share.for_each(|entry| entry.store(0, Ordering::Relaxed));
     }
 
     /// Returns the hash of an address; never 0.

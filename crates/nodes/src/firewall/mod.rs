@@ -38,7 +38,7 @@ use straightline_graph::{Departs, Next, Node};
 use straightline_packet::{Batch, Packets, PortIndex, Reason};
 
 pub(crate) use control::secret;
-pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
+pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings, GuardedNetwork};
 pub(crate) use facts::{Facts, Flow, Fragment};
 pub use limit::MessageLimit;
 pub use messages::MessageSettings;

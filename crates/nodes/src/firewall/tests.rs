@@ -59,6 +59,10 @@ fn settings(inbound: &[&str], outbound: &[&str], change: impl FnOnce(&mut Firewa
         connections: ConnectionSettings::default(),
         pickup: Duration::ZERO,
         messages: vec![MessageSettings { port: VM, most: Some(200) }],
+        networks: vec![GuardedNetwork {
+            name: "lan".to_owned(),
+            ports: vec![(VM, "vm".to_owned()), (OTHER, "other".to_owned())],
+        }],
         places: 2,
     };
     change(&mut settings);

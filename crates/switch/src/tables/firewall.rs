@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use az::SaturatingAs;
 use straightline_conntrack::{self as conntrack, PortShare, Settings, Timeouts};
-use straightline_nodes::{FirewallPort, FirewallSettings, MessageSettings};
+use straightline_nodes::{FirewallPort, FirewallSettings, GuardedNetwork, MessageSettings};
 use straightline_packet::PortIndex;
 
 use crate::config::{Config, FirewallConfig, Windows};
@@ -27,6 +27,10 @@ pub(super) fn settings(config: &Config, plan: &Plan) -> Option<FirewallSettings>
     let trusted = config.ports.iter().enumerate().filter(|(_, port)| port.trusted).map(|(at, _)| index(at));
     let judged = config.judged_ports().into_iter();
     let messages = judged.map(|at| MessageSettings { port: index(at), most: config.ports[at].message_limit });
+    let networks = config.guarded_networks().into_iter().map(|(name, members)| {
+        let ports = members.into_iter().map(|at| (index(at), config.ports[at].name.clone())).collect();
+        GuardedNetwork { name, ports }
+    });
     Some(FirewallSettings {
         definitions: config.definitions(),
         ports,
@@ -34,6 +38,7 @@ pub(super) fn settings(config: &Config, plan: &Plan) -> Option<FirewallSettings>
         connections: connection_settings(&config.firewall),
         pickup: config.firewall.pickup.unwrap_or(Duration::ZERO),
         messages: messages.collect(),
+        networks: networks.collect(),
         // Rounded up: another port without groups does not change the settings.
         places: plan.ports.iter().map(|port| usize::from(port.slot) + 1).max().unwrap_or(0).next_multiple_of(256),
     })

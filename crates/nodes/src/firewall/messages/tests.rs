@@ -46,16 +46,21 @@ fn each_question_allows_one_answer() {
 #[test]
 fn an_address_is_named_by_another_port() {
     let named = NamedAddresses::new(3);
-    let has = |asker| named.has(PortIndex(asker), 7, address(1));
+    let all = [0, 1, 2, 9].map(PortIndex);
+    let has = |asker| named.has(&all, PortIndex(asker), 7, address(1));
     assert!(!has(0));
     named.note(PortIndex(1), 7, address(1));
     named.note(PortIndex(9), 7, address(2));
     assert!(has(0) && !has(1) && has(2), "not by the port itself");
-    assert!(!named.has(PortIndex(0), 8, address(1)), "in another VLAN");
-    assert!(!named.has(PortIndex(0), 7, address(2)), "by a port that does not exist");
+    assert!(!named.has(&all, PortIndex(0), 8, address(1)), "in another VLAN");
+    assert!(!named.has(&all, PortIndex(0), 7, address(2)), "by a port that does not exist");
+    assert!(!named.has(&[0, 2].map(PortIndex), PortIndex(0), 7, address(1)), "by a port of another network");
     let more = named.resized(8);
-    assert!(more.has(PortIndex(0), 7, address(1)) && more.ports() == 8);
-    assert!(!named.resized(1).has(PortIndex(0), 7, address(1)));
+    assert!(more.has(&all, PortIndex(0), 7, address(1)) && more.ports() == 8);
+    assert!(!named.resized(1).has(&all, PortIndex(0), 7, address(1)));
+    named.forget(PortIndex(1));
+    named.forget(PortIndex(9));
+    assert!(!has(0));
 }
 
 /// A port that names many addresses loses its own older ones only.
@@ -66,8 +71,9 @@ fn a_port_fills_its_own_share() {
     for last in 0..=u8::MAX {
         named.note(PortIndex(1), 0, address(last));
     }
-    assert!(named.has(PortIndex(1), 0, address(1)));
-    let known = (0..=u8::MAX).filter(|last| named.has(PortIndex(0), 0, address(*last))).count();
+    let both = [0, 1].map(PortIndex);
+    assert!(named.has(&both, PortIndex(1), 0, address(1)));
+    let known = (0..=u8::MAX).filter(|last| named.has(&both, PortIndex(0), 0, address(*last))).count();
     assert!((1..=SHARE).contains(&known), "{known}");
-    assert!(named.has(PortIndex(0), 0, address(u8::MAX)), "the newest one");
+    assert!(named.has(&both, PortIndex(0), 0, address(u8::MAX)), "the newest one");
 }

@@ -3,13 +3,14 @@
 
 use straightline_classify::Column;
 use straightline_conntrack::{self as conntrack, Entry, Opened, Opening, Refusal, Side, Verdict};
-use straightline_firewall::{self as firewall, Direction, Origin, RuleIndex, TRUSTED_SENDER};
+use straightline_firewall::{self as firewall, Direction, NEEDS_RULE, Origin, RuleIndex, TRUSTED_SENDER};
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, PortIndex, Reason};
 use straightline_wire::{EtherType, IpProtocol, ndp};
 
 use super::{Decision, RECENT, Run, Work};
 use crate::firewall::control::Denial;
 use crate::firewall::facts::{Facts, Flow};
+use crate::firewall::messages::flow_of;
 
 impl Run<'_> {
     /// Returns the connection of a packet that `sender` has sent, if the present policy allows it. If
@@ -124,9 +125,15 @@ impl Run<'_> {
         if !policy_rule.allows() {
             return Decision::Drop(Reason::Denied);
         }
-        if let Err(reason) = self.judge_message(policy_rule.origin == Origin::Network, &facts, packets, id) {
-            return Decision::Drop(reason);
-        }
+        let rule = match self.judge_message(policy_rule.origin == Origin::Network, &facts, packets, id) {
+            Ok(()) => rule,
+            Err(Reason::MessageForm) => match self.allowed_by_group(&facts, at) {
+                Some(rule) => rule,
+                None => return Decision::Drop(Reason::MessageForm),
+            },
+            Err(reason) => return Decision::Drop(reason),
+        };
+        let policy_rule = self.own.policy.rule(rule);
         match facts {
             // One to another station, which was flooded, takes no space of this port.
             Facts::Packet(_) if self.direction == Direction::In && !self.own.is_addressed(packets.head(id)) => {
@@ -151,6 +158,25 @@ impl Run<'_> {
             }
             _ => Decision::Pass,
         }
+    }
+
+    /// Returns the rule of a group that allows a message from the port whose form needs one.
+    #[cold]
+    fn allowed_by_group(&mut self, facts: &Facts, at: usize) -> Option<RuleIndex> {
+        let key = flow_of(facts)?.policy_key(self.direction, false).with(NEEDS_RULE, 1);
+        let mut verdicts = [RuleIndex::default(); MAX_BATCH];
+        self.own.policy.decide(self.direction, &[&key].into_iter().collect(), &mut verdicts);
+        let rule = verdicts[0];
+        let policy_rule = self.own.policy.rule(rule);
+        if !policy_rule.allows() {
+            return None;
+        }
+        self.own.notes.count(rule);
+        if policy_rule.log {
+            self.note(rule, facts);
+        }
+        self.work.decided.push((at, rule));
+        Some(rule)
     }
 
     fn is_known_or_begins(&self, flow: &Flow) -> bool {

@@ -14,7 +14,7 @@ impl Run<'_> {
     /// discovery to it names.
     ///
     /// # Errors
-    /// The reason to drop it.
+    /// The reason to drop it. `MessageForm` means that a rule of a group may allow it still.
     pub(super) fn judge_message(
         &self,
         is_needed: bool,
@@ -38,14 +38,15 @@ impl Run<'_> {
         let Some(limits) = limits else { return Ok(()) };
         let now = packets.now();
         let form = if is_needed { message.kind.form(head, packets.len(id) as usize) } else { MessageForm::Right };
-        if form == MessageForm::Wrong {
-            return Err(Reason::MessageForm);
-        }
         // Before all that takes time.
         limits.take(message, now)?;
-        let MessageForm::ToOne { to, is_short } = form else { return Ok(()) };
+        let (to, is_short) = match form {
+            MessageForm::Wrong => return Err(Reason::MessageForm),
+            MessageForm::ToOne { to, is_short } => (to, is_short),
+            MessageForm::Right => return Ok(()),
+        };
         let vlan = flow.map_or(0, |flow| flow.vlan);
-        let is_named = self.rules.named.has(self.port, vlan, to.octets())
+        let is_named = self.rules.named.has(self.rules.neighbours(self.port), self.port, vlan, to.octets())
             || self.bindings.is_some_and(|bindings| bindings.has(packets, id, to.into()));
         match (is_named, is_short) {
             (true, _) => Ok(()),

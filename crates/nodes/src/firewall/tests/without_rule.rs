@@ -226,3 +226,43 @@ fn a_port_without_groups_has_the_limits_behind_tags_too() {
         assert_eq!(rig.pass(Direction::In, vec![in_vlan; 1000]), 1000, "ARP of a VLAN");
     }
 }
+
+/// A message of another form passes if a group allows it. So a guest may be a router of groups.
+#[test]
+fn a_group_may_allow_another_form() {
+    // DVMRP, and PIM version 1, with a time to live of 1; an option to an address that nobody has named.
+    let mut padded = advertised("2001:db8::2");
+    padded[19] += 8;
+    padded.extend([200, 1, 0, 0, 0, 0, 0, 0]);
+    let others = || [igmp(0x13, 100), igmp(0x14, 100), padded.clone()];
+    let mut rig = Rig::new(&[], &["ip 2 to any", "icmp6 to any"]);
+    assert_eq!(rig.pass(Direction::Out, others().to_vec()), 3);
+    assert_eq!(rig.pass(Direction::Out, vec![igmp(0x13, 100); 1000]), 398, "they count");
+    let mut long = arp();
+    long.resize(1000, 1);
+    assert!(!rig.sends(long), "no group allows ARP");
+    let mut rig = Rig::new(&[], &["deny ip 2 to any", "any to any", "deny icmp6 to any"]);
+    assert_eq!(rig.pass(Direction::Out, others().to_vec()), 1, "the first rule of a group decides");
+    assert_eq!((rig.dropped(Reason::MessageForm), rig.dropped(Reason::Denied)), (2, 0));
+    assert!(rig.sends(igmp(0x16, 8)), "the network allows reports");
+}
+
+/// Each network has its own names, and so has each port: not those of the port that had its place before.
+#[test]
+fn names_of_other_ports_and_networks_do_not_hold() {
+    let named = |change: &dyn Fn(&mut FirewallSettings)| {
+        let mut rig = Rig::new(&[], &[]);
+        assert!(rig.gets(bytes(solicitation(LINK, v6("2001:db8::2"), v6("fd00::1"), true))));
+        assert_eq!(rig.pass(Direction::Out, vec![advertised("2001:db8::2"); 50]), 50);
+        rig.change(settings(&[], &[], change));
+        rig.pass(Direction::Out, vec![advertised("2001:db8::2"); 50])
+    };
+    assert_eq!(named(&|_| ()), 50, "nothing has changed");
+    assert_eq!(named(&|settings| settings.networks[0].ports[1].1 = "new".to_owned()), 10, "another port");
+    assert_eq!(named(&|settings| settings.networks[0].name = "new".to_owned()), 10, "another network");
+    let apart = named(&|settings| {
+        let other = settings.networks[0].ports.pop().into_iter().collect();
+        settings.networks.push(GuardedNetwork { name: "lan2".to_owned(), ports: other });
+    });
+    assert_eq!(apart, 10, "a port of another network");
+}
