@@ -34,8 +34,8 @@ use crate::shares::{Reservation, Share, Shares, WhenFull};
 use crate::slots::{Found, Slots};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::word::Station;
-use freeze::Freezes;
 pub use freeze::{FdbFreeze, PlaceRank, PlaceRanks};
+use freeze::{FreezeVerdict, Freezes};
 pub use owners::OwnOutcome;
 
 /// Number of slots that [`Fdb::sweep`] looks at.
@@ -104,8 +104,8 @@ pub enum LearnOutcome<P = PortIndex> {
     /// The address has moved too often, and stays at another port for some seconds. Its frames from this
     /// one are to be dropped ([`Fdb::with_freezes`]).
     Frozen,
-    /// The port has filled its share of the table (see [`Share`]). The address is known
-    /// at no port.
+    /// The port has filled its share of the table (see [`Share`]). The address is known at no port, or stays
+    /// at another one, where it is heard ([`Fdb::with_freezes`]).
     Full,
 }
 
@@ -388,7 +388,7 @@ impl<P: FdbPort> Fdb<P> {
                 }
                 return self.contest((station, found), port, now);
             }
-            if !is_here && self.is_refused(found, port, now) {
+            if !is_here && self.is_refused((station, found), port, now) {
                 return LearnOutcome::Frozen;
             }
         }
@@ -409,34 +409,44 @@ impl<P: FdbPort> Fdb<P> {
         }
         if before == port {
             self.thaw(&mut writer, station, now);
-        } else if !self.is_known(station, now) {
-            // A station that has aged is as good as new.
-            Self::forget_moves(&mut writer, station);
-        } else {
-            if self.renews(&mut writer, station, port, now) {
-                return LearnOutcome::Frozen;
+            if seen < now {
+                station.set_seen(now.min(LATEST));
             }
-            let limit = writer.move_limits.get_mut(usize::from(port.index()));
-            if limit.is_some_and(|limit| !limit.take(now)) {
-                self.held.fetch_add(1, Ordering::Relaxed);
-                return LearnOutcome::Held;
+            return LearnOutcome::Known;
+        }
+        // A station that has aged is as good as new.
+        let is_new = !self.is_known(station, now);
+        let verdict = if is_new { FreezeVerdict::Silent } else { self.judge(&mut writer, (key, station), port, now) };
+        if verdict == FreezeVerdict::Refused {
+            return LearnOutcome::Frozen;
+        }
+        let limit = writer.move_limits.get_mut(usize::from(port.index())).filter(|_| !is_new);
+        if limit.is_some_and(|limit| !limit.take(now)) {
+            self.held.fetch_add(1, Ordering::Relaxed);
+            return LearnOutcome::Held;
+        }
+        let has_space = self.transfer(before, port);
+        if !has_space && (is_new || !self.stays((key, station), port, now)) {
+            // The station has left its old port, so the old entry must go. Its refusal is counted.
+            self.forget(&mut writer, station);
+            return LearnOutcome::Full;
+        }
+        match verdict {
+            FreezeVerdict::None => {
+                let share = if has_space { port } else { before };
+                let place = self.freezes_at(&mut writer, (key, station), port, share, now);
+                if place.is_some_and(|place| place != port) {
+                    return LearnOutcome::Frozen;
+                }
             }
-            if self.freezes_at(&mut writer, (key, station), port, now).is_some_and(|place| place != port) {
-                return LearnOutcome::Frozen;
-            }
+            FreezeVerdict::Outranked => self.refreeze(&mut writer, (key, station), port, now),
+            FreezeVerdict::Silent | FreezeVerdict::Refused => Self::forget_moves(&mut writer, station),
+        }
+        if !has_space {
+            return LearnOutcome::Full;
         }
         if seen < now {
             station.set_seen(now.min(LATEST));
-        }
-        if before == port {
-            return LearnOutcome::Known;
-        }
-        self.shares.release(before.index().into());
-        if self.shares.reserve(port.index().into()) != Reservation::Granted {
-            // The station has left its old port, so the old entry must go.
-            writer.freezes.remove(&self.stations, station);
-            self.note(&mut writer, key, before.index(), FdbChangeKind::Forgotten);
-            return LearnOutcome::Full;
         }
         self.stations.set_port(station, port.index());
         self.note(&mut writer, key, port.index(), FdbChangeKind::Moved { from: before.index() });

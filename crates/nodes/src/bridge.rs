@@ -179,7 +179,7 @@ impl Bridge {
     fn learn(&self, station: Station, port: PortIndex, now: u32) -> LearnOutcome {
         let learned = self.fdb.learn(station, port, now);
         if let (LearnOutcome::Frozen, Some(loops)) = (learned, &self.loops) {
-            loops.refused(port, now);
+            loops.refused(station, port, now);
         }
         learned
     }

@@ -107,7 +107,7 @@ pub enum EventKind {
     },
     /// A station appeared at another port of a bridge again and again, as in a loop. So it stays at its
     /// port for some seconds, and its frames from others drop. Floods of the other port pause, unless it
-    /// leads to other networks.
+    /// leads to other networks, or its source check allows the station.
     Loop {
         /// The bridge.
         bridge: String,

@@ -6,9 +6,10 @@
 //! station, so it is no weapon against the others.
 //!
 //! A loop behind an ordinary port has many stations. So floods of that port pause, too, while frames
-//! of a frozen station come from it. Such a port is in one VLAN, so no other VLAN loses anything. A port
-//! that leads to other networks never pauses: whoever claims the address of one station there would
-//! take the way of all others.
+//! of a frozen station come from it. Such a port is that of one VM, in one VLAN, so nobody else loses
+//! anything. A port that leads to other networks never pauses: whoever claims the address of one station
+//! there would take the way of all others. Nor does a port whose source check allows the address: that may be
+//! the station itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -102,6 +103,11 @@ impl Loops {
         self.places.uplink(port).is_some()
     }
 
+    /// Returns whether floods of a port pause when it sends frames of a station that is frozen elsewhere.
+    pub(super) fn may_pause(&self, station: Station, port: PortIndex) -> bool {
+        self.places.rank(station, port) == PlaceRank::Ordinary
+    }
+
     /// Returns the bit of an uplink ([`PlaceRanks::uplink_bit`]).
     #[inline]
     pub(super) fn uplink_bit(&self, port: PortIndex) -> u16 {
@@ -110,15 +116,22 @@ impl Loops {
 
     /// Notes that a frame from `port` was refused in the second `now`: its station is frozen elsewhere.
     #[cold]
-    pub(super) fn refused(&self, port: PortIndex, now: u32) {
+    pub(super) fn refused(&self, station: Station, port: PortIndex, now: u32) {
         let end = now.saturating_add(PAUSE);
         // A row of refused frames writes once a second.
         if self.latest.load(Ordering::Relaxed) < end {
             self.latest.fetch_max(end, Ordering::Relaxed);
         }
-        let paused = self.paused.get(port.index()).filter(|_| !self.is_uplink(port));
+        let paused = self.paused.get(port.index()).filter(|_| self.may_pause(station, port));
         if let Some(paused) = paused.filter(|paused| paused.load(Ordering::Relaxed) < end) {
             paused.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the pause of a port.
+    pub(super) fn resume(&self, port: PortIndex) {
+        if let Some(paused) = self.paused.get(port.index()) {
+            paused.store(0, Ordering::Relaxed);
         }
     }
 
@@ -201,19 +214,30 @@ mod tests {
         let (places, _) = scene(HashMap::new());
         let loops = Loops::new(places);
         assert!(!loops.any(100));
-        loops.refused(TRUNK, 100);
+        loops.refused(station(), TRUNK, 100);
         assert!(loops.any(100) && [A, B, TRUNK].iter().all(|port| !loops.is_paused(*port, 100)));
-        loops.refused(B, 101);
+        loops.refused(station(), B, 101);
         assert_eq!([A, B, TRUNK].map(|port| loops.is_paused(port, 101)), [false, true, false]);
-        loops.refused(B, 105);
+        loops.refused(station(), B, 105);
         assert!(loops.is_paused(B, 105 + PAUSE - 1) && !loops.is_paused(B, 105 + PAUSE) && !loops.any(105 + PAUSE));
+    }
+
+    #[test]
+    fn a_port_whose_source_check_allows_the_address_never_pauses() {
+        let check = SourceCheck::new(&[MacPrefix::exact(MAC)], None);
+        let (places, _) = scene([(B, check)].into());
+        let loops = Loops::new(places);
+        loops.refused(station(), B, 100);
+        assert!(loops.any(100) && !loops.is_paused(B, 100));
+        loops.refused(Station::new(VlanId::DEFAULT, MacAddr([2, 0, 0, 0, 0, 2])), B, 100);
+        assert!(loops.is_paused(B, 100), "its address is another one");
     }
 
     #[test]
     fn a_reload_ends_no_pause_of_a_port_that_stays() {
         let (places, _) = scene(HashMap::new());
         let before = Loops::new(Arc::clone(&places));
-        before.refused(B, 100);
+        before.refused(station(), B, 100);
         let after = Loops::new(Arc::clone(&places));
         after.take_over(&before, [A, B, TRUNK].into_iter());
         assert_eq!([A, B].map(|port| after.is_paused(port, 105)), [false, true]);

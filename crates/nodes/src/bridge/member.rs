@@ -17,7 +17,8 @@ pub struct BridgePort {
     pub move_limit: Option<u32>,
     /// The port has groups, which see frames to it in the VLAN of the bridge, without a tag.
     pub has_groups: bool,
-    /// The port leads to other networks, whatever its VLANs: a tunnel, or a `trusted` port.
+    /// The port leads to other networks, whatever its VLANs: a tunnel, an interface of the machine, or a
+    /// `trusted` port.
     pub leads_on: bool,
 }
 
@@ -46,7 +47,7 @@ impl BridgePort {
         self.rules.vlans.as_ref().map_or(vlan == VlanId::DEFAULT, |vlans| vlans.contains(vlan))
     }
 
-    /// Returns whether the port leads to other networks: a trunk, a tunnel, or a `trusted` port.
+    /// Returns whether the port leads to other networks, by itself ([`Self::leads_on`]) or as a trunk.
     pub(super) fn is_uplink(&self) -> bool {
         let role = self.rules.vlans.as_ref().map(|vlans| &vlans.role);
         self.leads_on || matches!(role, Some(VlanRole::Trunk { .. } | VlanRole::Networks { .. }))

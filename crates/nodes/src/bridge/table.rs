@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use straightline_api::{EventKind, FdbEntry as StationRow, Row};
-use straightline_fdb::{Fdb, FdbEntry, FdbFreeze, FdbSpace, Share, Station};
+use straightline_fdb::{Fdb, FdbEntry, FdbFreeze, FdbSpace, OwnOutcome, Share, Station};
 use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
@@ -101,6 +101,16 @@ impl BridgeTable {
         &self.fdb
     }
 
+    /// Gives a station to an owner, at a port ([`Fdb::set_owned`]). If the station was frozen elsewhere, the
+    /// port may have paused because of its frames. Then the pause ends.
+    pub fn set_owned(&self, station: Station, port: PortIndex) -> OwnOutcome {
+        let outcome = self.fdb.set_owned(station, port);
+        if let (OwnOutcome::Owned, Some(loops)) = (outcome, &self.loops) {
+            loops.resume(port);
+        }
+        outcome
+    }
+
     /// Returns whether stations behind a port can be in a VLAN. `None`: it is no port of the bridge.
     #[must_use]
     pub fn may_have(&self, port: PortIndex, vlan: VlanId) -> Option<bool> {
@@ -130,8 +140,8 @@ impl BridgeTable {
         let mac = found.station.mac().to_string();
         let from = (view.port)(found.home);
         let to = (view.port)(found.at);
-        let is_uplink = self.loops.as_ref().is_some_and(|loops| loops.is_uplink(found.at));
-        let pause = if is_uplink { String::new() } else { format!(", and floods of {to:?} pause") };
+        let may_pause = self.loops.as_ref().is_some_and(|loops| loops.may_pause(found.station, found.at));
+        let pause = if may_pause { format!(", and floods of {to:?} pause") } else { String::new() };
         let message = format!(
             "bridge {bridge:?}: {mac} of port {from:?} appears at port {to:?} again and again, so it stays at {from:?} for \
              {PAUSE} s: its frames from other ports drop{pause}"
@@ -233,9 +243,9 @@ mod tests {
         TableView { now: 10.5, port: &name }
     }
 
-    fn table(limit: usize, ports: &[PortIndex], checks: HashMap<PortIndex, SourceCheck>) -> BridgeTable {
+    fn rules(limit: usize, ports: &[PortIndex]) -> BridgeRules {
         let ports = ports.iter().map(|&port| BridgePort::plain(port)).collect();
-        let rules = BridgeRules {
+        BridgeRules {
             limit,
             ageing: 300,
             api_stations: 0,
@@ -245,8 +255,11 @@ mod tests {
             snooping: false,
             flows: false,
             bindings: None,
-        };
-        BridgeTable::new("lan", &rules, checks)
+        }
+    }
+
+    fn table(limit: usize, ports: &[PortIndex], checks: HashMap<PortIndex, SourceCheck>) -> BridgeTable {
+        BridgeTable::new("lan", &rules(limit, ports), checks)
     }
 
     fn mac(last: u8) -> MacAddr {
@@ -282,6 +295,22 @@ mod tests {
         assert_eq!(before.events(&view()), [], "the successor tells it");
         assert_eq!(after.events(&view()).len(), 1, "of the second move");
         assert_eq!(after.events(&view()), []);
+    }
+
+    #[test]
+    fn a_port_that_gets_a_station_of_an_owner_pauses_no_more() {
+        let table = table(8, &[A, B], HashMap::new());
+        let key = Station::new(VlanId::DEFAULT, mac(1));
+        let loops = table.loops.as_ref().unwrap();
+        loops.refused(key, B, 7);
+        assert_eq!(table.set_owned(key, B), OwnOutcome::Full, "there is no place for stations of owners");
+        assert!(loops.is_paused(B, 8));
+        let rules = BridgeRules { api_stations: 1, ..rules(8, &[A, B]) };
+        let table = BridgeTable::new("lan", &rules, HashMap::new());
+        let loops = table.loops.as_ref().unwrap();
+        loops.refused(key, B, 7);
+        assert_eq!(table.set_owned(key, B), OwnOutcome::Owned);
+        assert!(!loops.is_paused(B, 8));
     }
 
     #[test]

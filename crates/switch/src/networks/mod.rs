@@ -102,7 +102,7 @@ impl<'a> Members<'a> {
                 return false;
             }
         }
-        match self.table.fdb().set_owned(station, member.index) {
+        match self.table.set_owned(station, member.index) {
             OwnOutcome::Owned => {
                 if let Some(bindings) = &self.bindings {
                     let vlan = station.vlan();

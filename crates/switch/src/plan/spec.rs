@@ -299,7 +299,8 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
         rules: config.ports[port].rules_in(has_vlans),
         move_limit: config.ports[port].move_limit,
         has_groups: !config.ports[port].groups.is_empty(),
-        leads_on: config.ports[port].trusted || config.ports[port].kind.as_tunnel().is_some(),
+        // Only the port of a VM has one station. Behind an interface of the machine, a network may be.
+        leads_on: config.ports[port].trusted || config.ports[port].kind.as_vhost_user().is_none(),
     });
     BridgeRules {
         limit,

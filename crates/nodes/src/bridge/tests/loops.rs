@@ -165,3 +165,24 @@ fn a_vm_that_claims_an_address_cuts_nobody_off() {
     assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 1, 1]);
     assert_eq!(place(&rig, 7, 10), Some(PortIndex(RED)));
 }
+
+/// Two VMs have an address frozen before its station is heard. Behind which trunk it is, and whether that
+/// learns, frames of it pass.
+#[test]
+fn a_trunk_that_learns_nothing_refuses_no_station_of_its_own() {
+    for learns in [true, false] {
+        let mut ports = ports();
+        ports[1] = of(BLUE, access(10));
+        ports[2].rules.learns = learns;
+        let mut rig = Rig::protected(&ports);
+        for _ in 0..20 {
+            rig.forward(vec![(RED, frame(NOBODY, 7)), (BLUE, frame(NOBODY, 7))]);
+        }
+        assert_eq!(place(&rig, 7, 10), Some(PortIndex(RED)));
+        let answer = [&address(8)[..], &frame(ALL, 7)[6..]].concat();
+        rig.forward(vec![(TRUNKS[1], tagged(&frame(NOBODY, 8), 10))]);
+        let out = rig.forward(vec![(TRUNKS[0], tagged(&answer, 10))]);
+        assert_eq!(out[3].len(), 1, "learns: {learns}");
+        assert_eq!(rig.dropped_as(usize::from(TRUNKS[0]), Reason::Loop), 0);
+    }
+}
