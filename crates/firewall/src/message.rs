@@ -46,7 +46,7 @@ pub enum MessageKind {
     Groups,
 }
 
-/// What a message is to another one.
+/// The part of a message beside another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageRole {
     /// Others answer it. So whoever sends questions decides how many answers they send.

@@ -261,7 +261,7 @@ impl Reference {
         counts
     }
 
-    /// What each of these ports keeps when a network behind a trusted port wants a place.
+    /// Returns what each of these ports keeps when a network behind a trusted port wants a place.
     fn part(&self) -> u32 {
         let ports = u32::try_from(self.of_ports().len()).expect("few");
         self.most_established() / (ports + 2)

@@ -135,7 +135,7 @@ pub(super) struct Freezes<P> {
     news: Vec<FdbFreeze<P>>,
 }
 
-/// What a freeze says of a frame from elsewhere.
+/// The answer of a freeze about a frame from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FreezeVerdict {
     /// The station is not frozen.
