@@ -135,7 +135,7 @@ pub(super) struct Freezes<P> {
     news: Vec<FdbFreeze<P>>,
 }
 
-/// The answer of a freeze about a frame from elsewhere.
+/// The verdict of a freeze on a frame from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FreezeVerdict {
     /// The station is not frozen.
@@ -323,7 +323,7 @@ impl<P: FdbPort> Fdb<P> {
         is_renewed(mark, now) && self.ranks.as_ref().is_some_and(is_known)
     }
 
-    /// Returns what the freeze of a station says of a frame from `port`, where the station is not. Forgets a
+    /// Returns the verdict of a station's freeze on a frame from `port`, where the station is not. Forgets a
     /// freeze that has ended. The caller holds the lock.
     pub(super) fn judge(
         &self,
