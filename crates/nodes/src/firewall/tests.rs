@@ -204,9 +204,14 @@ fn packets_to_many_that_no_rule_allows_are_unsolicited() {
     // Others are denied as before: a unicast packet, one that a rule denies, and those of a router that is none.
     let mut advertisement = router_solicitation(ROUTERS);
     advertisement[54] = 134;
-    for denied in
-        [to(UNICAST, udp((PEER, 7), (OWN, 11))), broadcast(10), advertisement, to(ALL, udp((PEER, 67), (OWN, 68)))]
-    {
+    for denied in [
+        to(UNICAST, udp((PEER, 7), (OWN, 11))),
+        to(ALL, udp((PEER, 7), (OWN, 13))),
+        to(GROUP, udp((PEER, 7), (OWN, 12))),
+        broadcast(10),
+        advertisement,
+        to(ALL, udp((PEER, 67), (OWN, 68))),
+    ] {
         let before = rig.dropped(Reason::Denied);
         assert!(!rig.gets(denied.clone()));
         assert_eq!((rig.dropped(Reason::Denied) - before, rig.dropped(Reason::Unsolicited)), (1, 5), "{denied:?}");
@@ -220,6 +225,13 @@ fn packets_to_many_that_no_rule_allows_are_unsolicited() {
     assert_eq!(closed.dropped(Reason::Denied), 1, "what the guest sends is denied");
     let mut trusted = Rig::with(settings(&[], &[], |settings| settings.ports[0].groups.trusted = true));
     assert!(trusted.gets(router_solicitation(ROUTERS)), "a router may be behind the port");
+    // One with another hop limit is not from the link. A rule that denies it speaks of it.
+    let rules = ["deny icmp6 router-solicitation from any log"];
+    let mut logged = Rig::with(settings(&rules, &[], |settings| settings.ports[0].groups.trusted = true));
+    let mut from_elsewhere = router_solicitation(ROUTERS);
+    from_elsewhere[21] = 64;
+    assert!(!logged.gets(from_elsewhere));
+    assert_eq!((logged.dropped(Reason::Denied), news(&logged)), (1, 1));
 }
 
 #[test]

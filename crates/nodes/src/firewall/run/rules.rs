@@ -1,6 +1,8 @@
 //! Packets that rules decide about: those that begin connections, and those of a connection that another
 //! policy has allowed.
 
+use std::net::IpAddr;
+
 use straightline_classify::Column;
 use straightline_conntrack::{self as conntrack, Entry, Opened, Opening, Refusal, Side, Verdict};
 use straightline_firewall::{self as firewall, Direction, NEEDS_RULE, Origin, RuleIndex, TRUSTED_SENDER};
@@ -185,16 +187,22 @@ impl Run<'_> {
         table.find_one(&key, self.now).is_some() || table.begins(&key, &flow.transport(), self.rules.picks_up(self.now))
     }
 
-    /// Returns whether a denied packet to the port was sent to many stations, and no rule speaks of it, or
-    /// whether it looks for a router. Each port of a bridge gets such packets from all others. So they are no
-    /// news, and say nothing of an attack.
+    /// Returns whether a denied packet to the port was sent to many stations, or looks for a router, and no
+    /// rule of a group speaks of it. Each port of a bridge gets such packets from all others. So they are no
+    /// news, and say nothing of an attack. An IP packet to one station is none of them: a sender could put it
+    /// into a frame to many.
     fn is_unsolicited(&self, origin: &Origin, facts: &Facts, head: &[u8]) -> bool {
-        let is_for_many = *origin == Origin::Default && head.first().is_some_and(|first| first & 1 != 0);
-        let is_solicitation = match facts {
-            Facts::Packet(flow) | Facts::Single(flow) => flow.is_router_solicitation(),
-            _ => false,
+        let is_frame_for_many = head.first().is_some_and(|first| first & 1 != 0);
+        let (is_for_many, is_solicitation) = match facts {
+            Facts::Packet(flow) | Facts::Single(flow) => (flow.is_to_many(), flow.is_router_solicitation()),
+            _ => (true, false),
         };
-        self.direction == Direction::In && (is_for_many || is_solicitation)
+        let is_such = match origin {
+            Origin::Default => is_frame_for_many && is_for_many || is_solicitation,
+            Origin::Network => is_solicitation,
+            Origin::Group(..) => false,
+        };
+        self.direction == Direction::In && is_such
     }
 
     /// Opens a connection that a rule allows.
@@ -256,6 +264,14 @@ fn frame_key(ether_type: EtherType, is_trusted: bool) -> straightline_classify::
 }
 
 impl Flow {
+    /// Returns whether the packet is for a group, or for all.
+    fn is_to_many(&self) -> bool {
+        match self.address(self.dst) {
+            IpAddr::V4(dst) => dst.is_multicast() || dst.is_broadcast(),
+            IpAddr::V6(dst) => dst.is_multicast(),
+        }
+    }
+
     fn is_router_solicitation(&self) -> bool {
         let is_solicitation = self.icmp[0] == ndp::Kind::RouterSolicitation as u8;
         self.is_ipv6 && self.protocol == IpProtocol::ICMPV6.0 && is_solicitation
