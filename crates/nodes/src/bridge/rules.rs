@@ -39,8 +39,8 @@ const STORM_BURST: u32 = 10;
 /// asks for its addresses, and tells them.
 const LEAST_BURST: u32 = 8;
 
-/// The limits of a port's flooded frames. All workers count together. A GSO packet counts as its
-/// segments.
+/// The limits of a port's flooded frames. All workers count together, so each flooded packet of a port with
+/// limits takes a lock. Others take none. A GSO packet counts as its segments.
 #[derive(Debug)]
 struct Storm {
     broadcast: Option<Policer>,

@@ -63,12 +63,13 @@ pub(crate) fn datagrams(to: [u8; 6], segments: u16) -> Carried {
     Carried { port: 0, bytes, offload: Offload { gso: Some(gso), ..Offload::default() } }
 }
 
-/// The limit is one in a second. A packet passes, and its 128 segments are paid for 128 seconds.
+/// The limit is one in a second. A packet passes, and its segments are paid for two hours: no test is away so
+/// long.
 #[test]
 fn a_packet_counts_as_its_segments() {
     for to in [BROADCAST, GROUP, NOBODY] {
         let mut limited = Limited::new(1);
-        let packets = (0..10).map(|_| datagrams(to, 128)).collect();
+        let packets = (0..10).map(|_| datagrams(to, 8000)).collect();
         assert_eq!((limited.pass(packets), limited.dropped()), (1, 9));
         assert_eq!(limited.pass(vec![datagrams(to, 1)]), 0);
         assert_eq!(limited.dropped(), 10);

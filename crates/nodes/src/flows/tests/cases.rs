@@ -169,7 +169,7 @@ fn floods_of_flows_are_limited() {
             ports[0].rules.storm = StormLimits { broadcast: limit, multicast: limit, unknown: limit };
             let mut rig = Rig::with_rules(Rules::of(&ports).map(Arc::new));
             rig.publish(&[flow(0, 1, Match::new(), vec![action])]);
-            let packet = datagrams(destination, 128);
+            let packet = datagrams(destination, 8000);
             let got = rig.send(vec![packet.clone(); 10]);
             assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
             assert_eq!(rig.dropped(), [("storm", 9)]);
