@@ -204,6 +204,7 @@ fn control(rcu: &Rcu, rules: &[String], connections: u32) -> FirewallControl {
         // Connections begin with any packet.
         pickup: Duration::from_secs(3600),
         messages: Vec::new(),
+        networks: Vec::new(),
         places: 2,
     };
     FirewallControl::new(settings, rcu, Level::detect(), Clock::real()).expect("known groups")

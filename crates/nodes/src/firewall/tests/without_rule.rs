@@ -260,9 +260,11 @@ fn names_of_other_ports_and_networks_do_not_hold() {
     assert_eq!(named(&|_| ()), 50, "nothing has changed");
     assert_eq!(named(&|settings| settings.networks[0].ports[1].1 = "new".to_owned()), 10, "another port");
     assert_eq!(named(&|settings| settings.networks[0].name = "new".to_owned()), 10, "another network");
-    let apart = named(&|settings| {
+    let mut apart = Rig::with(settings(&[], &[], |settings| {
         let other = settings.networks[0].ports.pop().into_iter().collect();
         settings.networks.push(GuardedNetwork { name: "lan2".to_owned(), ports: other });
-    });
-    assert_eq!(apart, 10, "a port of another network");
+    }));
+    assert!(apart.gets(bytes(solicitation(LINK, v6("2001:db8::2"), v6("fd00::1"), true))));
+    let passed = apart.pass(Direction::Out, vec![advertised("2001:db8::2"); 50]);
+    assert_eq!(passed, 10, "a port of another network");
 }
