@@ -46,7 +46,7 @@ pub enum MessageKind {
     Groups,
 }
 
-/// The part of a message beside another one.
+/// The part of a message in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageRole {
     /// Others answer it. So whoever sends questions decides how many answers they send.
