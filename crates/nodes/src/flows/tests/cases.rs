@@ -227,7 +227,7 @@ fn flows_look_again_where_a_tag_becomes_a_priority_tag() {
     let with = |first: u128| {
         let arp = Match::new().with(Field::EthType, 0x0806);
         let flows = [
-            flow(0, 1, Match::new(), vec![vid(first), again.clone()]),
+            flow(0, 1, Match::new(), vec![vid(first), again]),
             flow(1, 2, arp, vec![]),
             flow(1, 1, Match::new(), vec![output(2)]),
         ];

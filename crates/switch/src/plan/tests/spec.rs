@@ -87,7 +87,7 @@ fn each_key_that_a_graph_depends_on_changes_the_description_of_its_domain() {
         ("source check", |config| config.ports[4].source_check = None, &[LAN]),
         ("groups", |config| config.ports[3].groups = vec!["g".to_owned()], &[LAN]),
         ("a share of connections that nobody uses", |config| config.ports[3].connections = 7, &[]),
-        ("a right that no graph needs", |config| config.ports[3].trusted = true, &[]),
+        ("the rank of a port's stations", |config| config.ports[3].trusted = true, &[LAN]),
         ("class of service", |config| config.ports[3].dscp = Dscp::new(46), &[LAN]),
         ("expedited", |config| config.ports[3].expedited = Dscp::new(46).into_iter().collect(), &[LAN]),
         ("a further check", |config| config.ports[1].source_check = Some(SourceCheckConfig::default()), &[PATCH]),
