@@ -77,7 +77,9 @@ fn a_port_connects_and_again_whenever_it_breaks() {
     drop(client);
     wait_down(&rig, "Connection refused");
     let reason = rig.port(0).reason.expect("a reason");
-    assert!(reason.starts_with("the frontend closed its connection; connecting to "), "{reason}");
+    // The kernel resets a connection whose end has not read all.
+    let whys = ["the frontend closed its connection; connecting to ", "the socket failed: Connection reset by peer"];
+    assert!(whys.iter().any(|why| reason.starts_with(why)), "{reason}");
 
     std::fs::remove_file(rig.socket(0)).expect("the socket is the frontend's, and still there");
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");

@@ -15,7 +15,7 @@ use straightline_switch::api::{
     RemotesRequest, StationsRequest, Stream, SubscribeRequest,
 };
 use straightline_testing::tunnel::{Net, config};
-use straightline_testing::{BROADCAST, frame, has_nothing, mac, send, take, wait_moving, wait_until};
+use straightline_testing::{BROADCAST, arrived, frame, has_nothing, mac, send, take, wait_moving, wait_until};
 use straightline_wire::{EtherType, MacAddr, arp, ethernet};
 
 /// The time between two looks of the switch at its links and owners.
@@ -400,14 +400,16 @@ fn arp(operation: arp::Operation, from: u8, to: MacAddr, target: u8) -> Vec<u8> 
 
 #[test]
 fn a_question_for_a_far_neighbour_is_answered_here() {
-    let mut net = start("neighbour-suppression = true\nageing = 1");
+    const KEYS: &str = "neighbour-suppression = true\nageing = 60";
+    let clock = Clock::moved();
+    let mut net = start_by(&clock, KEYS);
     let checked = |net: &Net| {
-        let text = text(net.dir.path(), "", "neighbour-suppression = true\nageing = 1");
+        let text = text(net.dir.path(), "", KEYS);
         let keys = "source-check = \"mac\"\nallowed-macs = [\"02:00:00:00:00:01\"]\nallowed-ips = [\"10.0.0.1\", \"10.0.0.9\"]\n[port.left]";
         net.switch.reload(&config(&text.replacen("[port.left]", keys, 1))).expect("a reload");
     };
     checked(&net);
-    join(&net);
+    join_moving(&clock, &net);
     let far =
         NewStation { ips: vec!["10.0.0.2".to_owned(), "10.0.0.9".to_owned()], ..station(2, "t1", Some("192.0.2.2")) };
     let done = stations(&net.switch, "one", "evpn", "add", &[NewStation { sequence: 1, ..far }]).expect("a change");
@@ -454,7 +456,8 @@ fn a_question_for_a_far_neighbour_is_answered_here() {
     };
     assert_eq!((counter("answered"), counter("bound-elsewhere")), (1, 0));
     // A guest that is quiet is asked, and keeps its address by its answer.
-    let question = take(&mut net.a, 1).remove(0).1;
+    let asks = || arrived(&mut net.a).pop();
+    let question = wait_moving(&clock, Duration::from_secs(1), "the guest is asked", asks).1;
     let asked = arp::Header::new_checked(&question[14..]).expect("a question");
     assert_eq!((asked.operation(), asked.target_ip()), (arp::Operation::REQUEST, [10, 0, 0, 1].into()));
     let bridge = asked.sender_mac();
