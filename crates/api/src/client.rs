@@ -310,10 +310,14 @@ fn write_and_read(
         done => done?,
     }
     let mut answer = Vec::new();
-    // An interrupted read keeps what has come.
+    // An interrupted read keeps the bytes before.
     while let Err(error) = reader.by_ref().take(MAX_ANSWER).read_until(b'\n', &mut answer) {
-        if !is_timeout(&error) || !waits_on() {
-            return Err(error);
+        match error.kind() {
+            _ if is_timeout(&error) && waits_on() => {}
+            io::ErrorKind::ConnectionReset if !answer.is_empty() => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut"));
+            }
+            _ => return Err(error),
         }
     }
     String::from_utf8(answer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -330,6 +334,27 @@ mod tests {
 
     use super::*;
     use crate::ReloadRequest;
+
+    /// The request may have changed something by then.
+    #[test]
+    fn a_request_is_not_sent_again_behind_a_part_of_an_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api");
+        let listener = UnixListener::bind(&path).unwrap();
+        let switch = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The kernel resets a connection whose end has not read all.
+            stream.read_exact(&mut [0]).unwrap();
+            stream.write_all(b"{\"ok\":").unwrap();
+            drop(stream);
+            listener
+        });
+        let error = send_long(&path, &Request::Ports, |_| ()).unwrap_err();
+        assert!(error.to_string().contains("the answer was cut"), "{error}");
+        let listener = switch.join().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
 
     #[test]
     fn a_long_request_is_told_and_has_its_answer() {
