@@ -14,7 +14,7 @@ use straightline_graph::Clock;
 /// The most bytes of a file. The largest configurations, of thousands of ports, have less.
 pub(super) const MOST_BYTES: u64 = 16 << 20;
 
-/// The longest wait for whoever writes into a pipe. A switch answers nobody meanwhile.
+/// The longest wait for the writer of a pipe. The switch answers no client meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A file that was read.

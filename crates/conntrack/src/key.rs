@@ -208,7 +208,7 @@ pub(crate) fn prefix_of(words: &[u64; KEY_WORDS]) -> [u64; KEY_WORDS] {
     if version == 0 { [version, 0, 0, 0, words[4] & !0xff] } else { [version, 0, 0, words[3] & !0xffff, 0] }
 }
 
-/// Returns the port of the side that did not open the connection: that of the service, mostly.
+/// Returns the port of the side that did not open the connection. In most cases a service has it.
 #[inline]
 pub(crate) fn service_of(first: u64, direction: Direction) -> u64 {
     let shift = match direction {

@@ -3,9 +3,8 @@
 //!
 //! Most classes have a list in the order in which connections came into the class. Where the connection that
 //! is idle longest is wanted, a class has a *wheel*: a list for each of the last 128 seconds. A packet moves
-//! nothing, so a connection may stand in the list of an earlier packet, and never in that of a later one. So
-//! the idlest one is in the oldest list, behind some that had packets since. Whoever looks for it moves
-//! these to where they belong.
+//! no entry. So an entry's list has the second of its latest packet, or an earlier second. The oldest list has
+//! the idlest entry, behind entries that had packets since. A search moves those to their right lists.
 
 use crate::state::{CLASSES, Class, FIRST_BY_TIME};
 
@@ -102,7 +101,7 @@ impl Members {
     /// Returns an entry in the oldest list of a class with a wheel, as seen from this time.
     pub(crate) fn idlest_at(&self, class: Class, place: u32, now: u32) -> Option<u32> {
         let filled = self.filled[self.wheel(class, place)];
-        // The list behind that of this second is the oldest one.
+        // The lists are a ring: the oldest one follows the list of this second.
         let first = (second(now) + 1) % SECONDS;
         let behind = filled.rotate_right(first).trailing_zeros();
         let list = self.home(class, place, (first + behind) % SECONDS);

@@ -52,8 +52,8 @@ fn known_groups(draft: &Draft) -> String {
     format!("groups and profiles are {}", own.chain(profiles).collect::<Vec<_>>().join(", "))
 }
 
-/// Checks that a port with a limit of messages is that of a guest. Many stations are behind an interface of
-/// the machine, which should not have the limit of one.
+/// Checks that only ports of guests have a limit of messages. Warns of an interface of the machine that has
+/// the limit of one guest, because many stations may be behind it.
 fn check_message_limit(draft: &Draft, port: &PortConfig, spans: &PortSpans, report: &mut Findings<'_>) {
     let carries = draft.underlays.iter().any(|(underlay, _)| underlay.port == port.name);
     let Some(span) = &spans.groups.message_limit else {
